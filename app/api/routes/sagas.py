@@ -1,0 +1,259 @@
+"""Sagas: start, list, get, and tell them something."""
+
+from fastapi import APIRouter, Request, Response
+
+from app.api.bodies import read_body
+from app.api.connection import while_connected
+from app.api.dependencies import (
+    Actor,
+    IdempotencyKey,
+    IfNoneMatch,
+    Prefer,
+    SagaPath,
+    ServiceContext,
+)
+from app.api.documentation import SAGA_HEADERS, describe_body, describe_query, problem_responses
+from app.api.headers import etag_of, is_known, wait_seconds
+from app.api.identifiers import saga_id_of
+from app.api.pages import read_saga_cursor, saga_cursor
+from app.api.queries import read_query
+from app.api.replies import reply
+from app.core.errors import StoreUnavailable
+from app.operations import (
+    Context,
+    Detail,
+    StartRequest,
+    cancel_saga as cancel,
+    find_sagas,
+    get_rested_saga,
+    get_saga as fetch_saga,
+    retry_saga as retry,
+    start_saga as start,
+)
+from app.schemas.saga_view import needs_attention, show_failure, show_reference, show_saga
+from app.schemas.sagas import (
+    SagaPage,
+    SagaQuery,
+    SagaResponse,
+    SagaSummary,
+    StartSagaRequest,
+    VerbRequest,
+)
+from app.store import Filter, Head, Started
+
+router = APIRouter(prefix="/v1/sagas", tags=["sagas"])
+
+_GONE = Response(status_code=204)
+"""For a client that has left: nobody reads it."""
+
+
+@router.post(
+    "",
+    operation_id="start_saga",
+    summary="Start a saga",
+    status_code=202,
+    response_model=SagaResponse,
+    responses={
+        200: {
+            "model": SagaResponse,
+            "description": "It came to rest in time, or it had been started before.",
+            "headers": SAGA_HEADERS,
+        },
+        202: {"description": "It is stored, and will come to an end.", "headers": SAGA_HEADERS},
+        **problem_responses(400, 404, 409, 413, 415, 422),
+    },
+    openapi_extra=describe_body(StartSagaRequest),
+)
+async def start_saga(
+    request: Request,
+    context: ServiceContext,
+    idempotency_key: IdempotencyKey = None,
+    prefer: Prefer = None,
+) -> Response:
+    """Once this has answered, the saga is stored, and crashes do not stop it.
+
+    With an `Idempotency-Key` it may be sent again as often as one likes: it starts one saga. With
+    `Prefer: wait=20` the answer is held until the saga is at rest: final, or stuck.
+    """
+    body = await read_body(request, StartSagaRequest)
+    started = await start(
+        context,
+        StartRequest(
+            definition=body.definition,
+            version=body.version,
+            input=body.input,
+            business_key=body.business_key,
+            labels=body.labels,
+            deadline=body.deadline,
+            idempotency_key=idempotency_key,
+        ),
+    )
+    seconds = wait_seconds(prefer or ())
+    detail = await _rested(request, context, started, seconds=seconds)
+    if detail is None:
+        return _GONE
+    headers = {"Location": f"/v1/sagas/{detail.saga.id}"}
+    if started.is_replay:
+        headers["Idempotent-Replayed"] = "true"
+    has_come_to_rest = seconds is not None and detail.saga.status.is_at_rest
+    status = 200 if started.is_replay or has_come_to_rest else 202
+    return _reply(detail, status=status, waited=seconds, headers=headers)
+
+
+@router.get(
+    "",
+    operation_id="list_sagas",
+    summary="List sagas",
+    response_model=SagaPage,
+    responses=problem_responses(422),
+    openapi_extra=describe_query(SagaQuery),
+)
+async def list_sagas(request: Request, context: ServiceContext) -> Response:
+    """Newest first. Every filter that is given must fit."""
+    query = read_query(request, SagaQuery)
+    chosen = Filter(
+        status=query.status,
+        definition=query.definition,
+        business_key=query.business_key,
+        labels=query.labels,
+        created_after=query.created_after,
+        attention=query.attention,
+        before=None if query.cursor is None else read_saga_cursor(query.cursor),
+    )
+    heads = await find_sagas(context, chosen, limit=query.limit + 1)
+    shown = heads[: query.limit]
+    is_last = len(heads) == len(shown)
+    cursor = None if is_last else saga_cursor(shown[-1].created_at, shown[-1].id)
+    return reply(SagaPage(items=[_summarize(head) for head in shown], next_cursor=cursor))
+
+
+@router.get(
+    "/{saga_id}",
+    operation_id="get_saga",
+    summary="Get a saga",
+    response_model=SagaResponse,
+    responses={
+        200: {"description": "The saga as it is now.", "headers": SAGA_HEADERS},
+        304: {"description": "The client knows this revision."},
+        **problem_responses(404),
+    },
+)
+async def get_saga(
+    request: Request,
+    context: ServiceContext,
+    saga_id: SagaPath,
+    prefer: Prefer = None,
+    if_none_match: IfNoneMatch = None,
+) -> Response:
+    """The saga with all its steps, in the order of its definition.
+
+    With `Prefer: wait=20` the answer is held until the saga is at rest: final, or stuck.
+    """
+    seconds = wait_seconds(prefer or ())
+    known_id = saga_id_of(saga_id)
+    if seconds is None:
+        detail = await fetch_saga(context, known_id)
+    else:
+        waiting = get_rested_saga(context, known_id, wait_seconds=seconds)
+        rested = await while_connected(request, waiting)
+        if rested is None:
+            return _GONE
+        detail = rested
+    if is_known(etag_of(detail.saga.seq), if_none_match or ()):
+        return Response(status_code=304, headers={"ETag": etag_of(detail.saga.seq)})
+    return _reply(detail, waited=seconds)
+
+
+@router.post(
+    "/{saga_id}/cancel",
+    operation_id="cancel_saga",
+    summary="Undo a saga",
+    status_code=202,
+    response_model=SagaResponse,
+    responses={
+        202: {"description": "It will be undone, or is already.", "headers": SAGA_HEADERS},
+        **problem_responses(400, 404, 409, 413, 415, 422),
+    },
+    openapi_extra=describe_body(VerbRequest),
+)
+async def cancel_saga(
+    request: Request, context: ServiceContext, actor: Actor, saga_id: SagaPath
+) -> Response:
+    """No further step is begun; what may have happened is undone, in reverse.
+
+    Asking again changes nothing. A saga that is over cannot be cancelled: 409 says what can be done
+    instead.
+    """
+    body = await read_body(request, VerbRequest)
+    known_id = saga_id_of(saga_id)
+    return _reply(await cancel(context, known_id, actor=actor, reason=body.reason), status=202)
+
+
+@router.post(
+    "/{saga_id}/retry",
+    operation_id="retry_saga",
+    summary="Let a stuck saga go on",
+    status_code=202,
+    response_model=SagaResponse,
+    responses={
+        202: {"description": "It goes on, with fresh attempts.", "headers": SAGA_HEADERS},
+        **problem_responses(400, 404, 409, 413, 415, 422),
+    },
+    openapi_extra=describe_body(VerbRequest),
+)
+async def retry_saga(
+    request: Request, context: ServiceContext, actor: Actor, saga_id: SagaPath
+) -> Response:
+    """For when a person has mended what it was stuck at. 409 if it is not stuck."""
+    body = await read_body(request, VerbRequest)
+    known_id = saga_id_of(saga_id)
+    return _reply(await retry(context, known_id, actor=actor, reason=body.reason), status=202)
+
+
+async def _rested(
+    request: Request, context: Context, started: Started, *, seconds: int | None
+) -> Detail | None:
+    """The saga that was started, once it is at rest if the client waits for that.
+
+    None if the client has gone. A database that goes away now is no reason to answer that the saga
+    may not exist: it does.
+    """
+    reference = started.saga.facts.definition
+    definition = await context.definitions.fetch(context.tenant.id, reference)
+    detail = Detail(saga=started.saga, definition=definition)
+    if seconds is None:
+        return detail
+    waiting = get_rested_saga(context, detail.saga.id, wait_seconds=seconds)
+    try:
+        return await while_connected(request, waiting)
+    except StoreUnavailable:
+        return detail
+
+
+def _reply(
+    detail: Detail,
+    *,
+    status: int = 200,
+    waited: int | None = None,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    headers = {**(headers or {}), "ETag": etag_of(detail.saga.seq)}
+    if waited is not None:
+        headers["Preference-Applied"] = f"wait={waited}"
+    return reply(show_saga(detail.saga, detail.definition), status=status, headers=headers)
+
+
+def _summarize(head: Head) -> SagaSummary:
+    return SagaSummary(
+        id=str(head.id),
+        definition=show_reference(head.definition),
+        status=head.status,
+        revision=head.seq,
+        business_key=head.business_key,
+        labels=dict(head.labels),
+        failure=show_failure(head.failure),
+        attention=needs_attention(head.status, is_alerting=head.attention),
+        created_at=head.created_at,
+        updated_at=head.updated_at,
+        finished_at=head.finished_at,
+    )

@@ -1,0 +1,337 @@
+"""What is known of one saga: the fold of its journal. Values only; ``machine`` decides.
+
+Per step and direction there is one ``CallState``, from its first intent on. The effect is
+three-valued: *none* (surely nothing exists out there), *done* (surely it exists), *unknown* (it
+may). "Failed" says nothing about effect; retry, undo and reporting follow from effect.
+"""
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from app.core.identity import CallKey, Direction, EntryId, Incarnation, SagaId, StepId, TenantId
+from app.core.json_value import JsonValue
+from app.core.requests import Request
+
+
+class Effect(StrEnum):
+    """What is known of a call's effect on the world."""
+
+    NONE = "none"
+    DONE = "done"
+    UNKNOWN = "unknown"
+
+
+class SagaStatus(StrEnum):
+    """Where a saga stands."""
+
+    PENDING = "pending"
+    """Accepted; no engine has taken it up yet."""
+    RUNNING = "running"
+    COMPENSATING = "compensating"
+    STUCK = "stuck"
+    """A person has to answer a question; see ``Saga.stuck``."""
+    COMPLETED = "completed"
+    COMPENSATED = "compensated"
+
+    @property
+    def is_final(self) -> bool:
+        """Final states never change."""
+        return self in {SagaStatus.COMPLETED, SagaStatus.COMPENSATED}
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Nothing moves by itself: final, or waiting for a person."""
+        return self.is_final or self is SagaStatus.STUCK
+
+
+class CallStatus(StrEnum):
+    """Where one direction of one step stands."""
+
+    RUNNING = "running"
+    """An attempt is out, or the next is to be opened at once."""
+    BACKING_OFF = "backing_off"
+    """The next attempt waits for ``due_at``."""
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    """Given up; ``effect`` says what may exist."""
+
+
+class StepStatus(StrEnum):
+    """A step as people see it: both directions in one word."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    BACKING_OFF = "backing_off"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    COMPENSATING = "compensating"
+    COMPENSATED = "compensated"
+    COMPENSATION_FAILED = "compensation_failed"
+
+
+class Cause(StrEnum):
+    """Why a saga is undone."""
+
+    STEP_FAILED = "step_failed"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+
+
+class Code(StrEnum):
+    """What went wrong, in a word that programs may rely on."""
+
+    REFUSED = "refused"
+    TIMED_OUT = "timed_out"
+    UNREACHABLE = "unreachable"
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    BUSY = "busy"
+    INVALID_OUTPUT = "invalid_output"
+    INVALID_EXPRESSION = "invalid_expression"
+    INVALID_REQUEST = "invalid_request"
+    EXPIRED = "expired"
+    LIMIT_EXCEEDED = "limit_exceeded"
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    OWNER_LOST = "owner_lost"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One error of one call, for people and programs.
+
+    Attributes:
+        code: stable.
+        message: may change; at most 500 characters, no secrets.
+        http_status: of the answer, if one came.
+    """
+
+    code: Code
+    message: str
+    http_status: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why the saga is undone, or could not go on. Set once, by the rollback decision."""
+
+    cause: Cause
+    step: StepId | None
+    problem: Problem
+
+
+class Question(StrEnum):
+    """What a stuck saga asks of a person."""
+
+    DID_IT_TAKE_EFFECT = "did_it_take_effect"
+    """The action's effect is unknown, cannot be settled, and its undo needs the output."""
+    HOW_TO_UNDO = "how_to_undo"
+    """The compensation was refused, ran out of attempts or cannot be rendered."""
+    HOW_TO_GO_ON = "how_to_go_on"
+    """Its replicas were lost again and again while they ran it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stuck:
+    """Why nothing moves, and what to ask.
+
+    Attributes:
+        step: the step in question; None if it is the saga as a whole.
+        question: what a person has to answer.
+        problem: what led here.
+        resumes: the status that ``retry`` returns to.
+    """
+
+    step: StepId | None
+    question: Question
+    problem: Problem
+    resumes: SagaStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """An intent without a result: committed before any byte leaves.
+
+    Attributes:
+        number: from 1, over all generations of its call.
+        incarnation: who sends it.
+        send_by: no first byte later than this.
+        quiet_at: if the sender is lost, the attempt can have no effect after this moment.
+        known_before: the call's effect as it was known when the attempt was opened.
+    """
+
+    number: int
+    incarnation: Incarnation
+    send_by: dt.datetime
+    quiet_at: dt.datetime
+    known_before: Effect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What a call returned; wrapped, since null is an output too."""
+
+    value: JsonValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallState:
+    """One direction of one step, from its first intent on.
+
+    Attributes:
+        step, direction: which call.
+        status: see ``CallStatus``.
+        effect: of this call; unknown while an attempt is out. An action's becomes none again
+            when its compensation succeeded.
+        generation: part of the key; grows only where a fresh key is needed.
+        key: the idempotency key of this generation.
+        request: rendered once a generation; every attempt carries the same bytes.
+        attempts: every request, over all generations (``Amends-Attempt``).
+        failures: attempts of this round that count against ``max_attempts``.
+        round_started_at: from when ``max_elapsed`` counts; a person's retry and settling begin a
+            new round.
+        first_sent_at: first intent of this generation, from when ``key_lifetime`` counts.
+        open: the attempt that is out; None if none is.
+        due_at: when the next attempt may start; set while backing off.
+        uncertain: some attempt of this generation may have taken effect unseen.
+        quiet_at: until then such an attempt may still take effect; None if all are quiet.
+        settling: the rollback was decided, and the action is sent again to learn its effect.
+        output: what it returned; None while it has not succeeded.
+        error: of the last attempt that failed.
+        started_at, finished_at: first intent, and last conclusion.
+        concluded_seq: the journal entry that concluded it: the order of completion.
+    """
+
+    step: StepId
+    direction: Direction
+    status: CallStatus
+    effect: Effect
+    generation: int
+    key: CallKey
+    request: Request | None
+    attempts: int
+    failures: int
+    round_started_at: dt.datetime
+    first_sent_at: dt.datetime
+    open: Attempt | None
+    due_at: dt.datetime | None
+    uncertain: bool
+    quiet_at: dt.datetime | None
+    settling: bool
+    output: Output | None
+    error: Problem | None
+    started_at: dt.datetime
+    finished_at: dt.datetime | None
+    concluded_seq: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conclusion:
+    """The saga as a whole after an entry; every entry carries one.
+
+    Attributes:
+        status: see ``SagaStatus``.
+        owner: the incarnation that sends what is open; None while parked.
+        due_at: the earliest moment at which something is to be done; None if only an answer or a
+            person moves it.
+        failure: why it is undone; None while it goes forward.
+        stuck: set exactly while the status is stuck.
+        output: of a completed saga.
+        attention: a person should look, though nothing waits for it.
+        finished_at: when it became final.
+        weight_bytes: what its journal holds, roughly: requests and outputs.
+    """
+
+    status: SagaStatus
+    owner: Incarnation | None
+    due_at: dt.datetime | None
+    failure: Failure | None
+    stuck: Stuck | None
+    output: Output | None
+    attention: bool
+    finished_at: dt.datetime | None
+    weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionRef:
+    """A published definition: its name and version."""
+
+    name: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was fixed when the saga was started, for its whole life and both directions.
+
+    Attributes:
+        vars: a copy of the service's variables.
+        key_seed: its idempotency keys follow from it.
+        deadline_at: the forward phase ends by then.
+    """
+
+    id: SagaId
+    tenant: TenantId
+    definition: DefinitionRef
+    input: JsonValue
+    vars: Mapping[str, JsonValue]
+    key_seed: bytes
+    business_key: str | None
+    labels: Mapping[str, str]
+    deadline_at: dt.datetime | None
+    created_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saga:
+    """One saga, folded from its journal up to entry ``seq``."""
+
+    facts: Facts
+    seq: int
+    entry_id: EntryId
+    updated_at: dt.datetime
+    now: Conclusion
+    calls: Mapping[tuple[StepId, Direction], CallState] = field(default_factory=dict)
+
+    @property
+    def id(self) -> SagaId:
+        """The saga's id."""
+        return self.facts.id
+
+    @property
+    def status(self) -> SagaStatus:
+        """Where it stands."""
+        return self.now.status
+
+    def call(self, step: StepId, direction: Direction) -> CallState | None:
+        """The state of one call, or None if no intent of it was ever written."""
+        return self.calls.get((step, direction))
+
+    def open_calls(self, incarnation: Incarnation) -> tuple[CallState, ...]:
+        """The calls whose open attempt is to be sent by ``incarnation``."""
+        return tuple(
+            call
+            for call in self.calls.values()
+            if call.open is not None and call.open.incarnation == incarnation
+        )
+
+    def step_status(self, step: StepId) -> StepStatus:
+        """Both directions of a step in one word."""
+        compensation = self.call(step, Direction.COMPENSATION)
+        if compensation is not None:
+            match compensation.status:
+                case CallStatus.SUCCEEDED:
+                    return StepStatus.COMPENSATED
+                case CallStatus.FAILED:
+                    return StepStatus.COMPENSATION_FAILED
+                case CallStatus.RUNNING | CallStatus.BACKING_OFF:
+                    return StepStatus.COMPENSATING
+        action = self.call(step, Direction.ACTION)
+        return StepStatus.PENDING if action is None else StepStatus(action.status.value)
+
+    def step_effect(self, step: StepId) -> Effect:
+        """What of the step exists out there now."""
+        action = self.call(step, Direction.ACTION)
+        return Effect.NONE if action is None else action.effect

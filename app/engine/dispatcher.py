@@ -1,0 +1,112 @@
+"""The dispatcher: carries out attempts whose intents are committed, and reports what was seen."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from app.clock import Clock
+from app.connectors import Connector, OutgoingCall
+from app.core.definition import Definition
+from app.core.events import AttemptObserved
+from app.core.identity import Direction, SagaId, StepId
+from app.core.observation import BrokenOff, BrokenOffReason, Observation
+from app.core.saga import CallState, Saga
+
+log = structlog.get_logger(__name__)
+
+type _Name = tuple[SagaId, StepId, Direction, int]
+"""Names an attempt: saga, step, direction and number."""
+
+
+class Dispatcher:
+    """Runs one task for every attempt that is out."""
+
+    def __init__(
+        self,
+        *,
+        connector: Connector,
+        clock: Clock,
+        report: Callable[[SagaId, AttemptObserved], Awaitable[None]],
+    ) -> None:
+        self._connector = connector
+        self._clock = clock
+        self._report = report
+        self._out: dict[_Name, asyncio.Task[None]] = {}
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    @property
+    def in_flight(self) -> int:
+        """How many attempts are out."""
+        return len(self._out)
+
+    def dispatch(self, saga: Saga, call: CallState, definition: Definition) -> None:
+        """Send an open attempt, unless it is out already."""
+        assert call.open is not None, call
+        name = (saga.id, call.step, call.direction, call.open.number)
+        if name in self._out:
+            return
+        self._quiet.clear()
+        work = self._run(saga.id, call, definition)
+        task = asyncio.create_task(work, name="attempt")  # noqa: TID251 - owned: stop() awaits it
+        self._out[name] = task
+        task.add_done_callback(lambda _: self._done(name))
+
+    async def wait_quiet(self, *, seconds_max: float) -> bool:
+        """Wait until nothing is out; returns whether that came in time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds_max):
+                await self._quiet.wait()
+        return self._quiet.is_set()
+
+    async def stop(self) -> None:
+        """Break off what is still out; nobody reports it, and the heir finds it unknown."""
+        tasks = list(self._out.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _done(self, name: _Name) -> None:
+        del self._out[name]
+        if not self._out:
+            self._quiet.set()
+
+    async def _run(self, saga_id: SagaId, call: CallState, definition: Definition) -> None:
+        observation = await self._attempt(saga_id, call, definition)
+        assert call.open is not None, call
+        await self._report(
+            saga_id,
+            AttemptObserved(
+                step=call.step,
+                direction=call.direction,
+                attempt=call.open.number,
+                observation=observation,
+            ),
+        )
+
+    async def _attempt(
+        self, saga_id: SagaId, call: CallState, definition: Definition
+    ) -> Observation:
+        assert call.open is not None, call
+        assert call.request is not None, call
+        step = definition.step(call.step)
+        template = step.action if call.direction is Direction.ACTION else step.compensation
+        send_by = call.open.send_by
+        outgoing = OutgoingCall(
+            saga_id=saga_id,
+            step=call.step,
+            call=call.direction.value,
+            attempt=call.open.number,
+            key=call.key,
+            request=call.request,
+            timeout=template.timeout,
+            expired=lambda: self._clock.now() >= send_by,
+        )
+        try:
+            return await self._connector.attempt(outgoing)
+        except Exception:
+            log.exception("attempt_crashed", saga_id=str(saga_id), step=call.step)
+            message = "our own code failed while the attempt was out"
+            return BrokenOff(reason=BrokenOffReason.INTERNAL, message=message)

@@ -1,0 +1,318 @@
+"""The engine: sends what committed entries open, and keeps every saga it owns moving.
+
+It learns of its sagas from the journal's listener: whatever entry is committed in this process is
+offered here. If the entry makes this incarnation the owner, the open attempts are dispatched and
+the saga's next timer is set; if not, the saga is let go. Sagas of others come in through claims.
+
+* ``claims``: sagas that are due, and those whose owner was revoked, in batches.
+* ``moves``: which of the sagas held here did others move? (evidence through another replica)
+* ``rescue``: revoke the incarnations whose lease is over.
+* ``beats``: renew the own lease; when it was revoked, start again as a new incarnation.
+"""
+
+import asyncio
+import datetime as dt
+from collections.abc import Coroutine
+
+import structlog
+
+from app.clock import Clock
+from app.connectors import Connector
+from app.core.errors import Fenced, NotFound, RowRefused, ServiceError, StoreUnavailable
+from app.core.events import AttemptObserved, Fact, SagaWoken
+from app.core.identity import Incarnation, SagaId
+from app.core.saga import Saga
+from app.engine.dispatcher import Dispatcher
+from app.engine.loop import Loop
+from app.store import (
+    Claim,
+    ClaimLost,
+    Database,
+    Definitions,
+    Journal,
+    Replica,
+    claim_due,
+    claim_orphans,
+    list_moved,
+    set_aside,
+)
+
+log = structlog.get_logger(__name__)
+
+CLAIM_BATCH = 500
+CLAIM_SECONDS = 0.5
+MOVES_SECONDS = 1.0
+RESCUE_SECONDS = 1.0
+RETRY_SECONDS = 0.2
+TIMER_SLACK_SECONDS = 0.002
+"""A timer rings a little late rather than a little early, when nothing would be due yet."""
+SET_ASIDE = dt.timedelta(seconds=60)
+DRAIN_SECONDS_MAX = 20.0
+"""Calls still out after this long are broken off at shutdown; the whole must end within 30 s."""
+
+
+class Engine:
+    """One replica's engine."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        journal: Journal,
+        replica: Replica,
+        definitions: Definitions,
+        connector: Connector,
+        clock: Clock,
+        sagas_max: int = 2000,
+    ) -> None:
+        """``sagas_max`` bounds the sagas held at a time; what is due beyond waits in the table."""
+        self._database = database
+        self._journal = journal
+        self._replica = replica
+        self._definitions = definitions
+        self._connector = connector
+        self._clock = clock
+        self._sagas_max = sagas_max
+        self._dispatcher = Dispatcher(connector=connector, clock=clock, report=self._report)
+        self._held: dict[SagaId, Saga] = {}
+        self._timers: dict[SagaId, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._suspect: SagaId | None = None
+        self._loops = [
+            Loop("claims", self._claim, every_seconds=CLAIM_SECONDS),
+            Loop("moves", self._follow_moves, every_seconds=MOVES_SECONDS),
+            Loop("rescue", self._rescue, every_seconds=RESCUE_SECONDS),
+        ]
+
+    @property
+    def held(self) -> int:
+        """How many sagas this engine owns now."""
+        return len(self._held)
+
+    def has_room(self) -> bool:
+        """Whether a new saga may be begun here at once."""
+        return len(self._held) < self._sagas_max
+
+    async def start(self) -> None:
+        """Start claiming and sending; the replica is registered and beats already."""
+        self._journal.listen(self.offer)
+        self._journal.may_begin = self.has_room
+        for loop in self._loops:
+            await loop.start()
+
+    async def stop(self) -> None:
+        """Claim nothing more, follow what is out to its end, hand back the rest.
+
+        The replica is set draining first: from then on nothing is opened, and every saga that is
+        recorded is parked. Works before ``start`` and twice.
+        """
+        self._replica.is_draining = True
+        for loop in self._loops:
+            await loop.stop()
+        for saga in list(self._held.values()):
+            if not saga.open_calls(self._replica.incarnation):
+                self._spawn(self._wake(saga.id))
+        if not await self._dispatcher.wait_quiet(seconds_max=DRAIN_SECONDS_MAX):
+            log.warning("attempts_broken_off", count=self._dispatcher.in_flight)
+        await self._dispatcher.stop()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._connector.close()
+
+    def lose_all(self) -> None:
+        """This incarnation was revoked: others have its sagas; nothing more is done for them.
+
+        Attempts that are out go on to their end: what they see is reported as evidence.
+        """
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for saga_id in list(self._held):
+            self._journal.forget(saga_id)
+        self._held.clear()
+        self._suspect = None
+
+    def offer(self, saga: Saga) -> None:
+        """Take in a saga as a commit of this process has left it."""
+        if saga.now.owner != self._replica.incarnation:
+            self._let_go(saga.id)
+            return
+        self._held[saga.id] = saga
+        self._set_timer(saga)
+        calls = saga.open_calls(self._replica.incarnation)
+        if calls:
+            self._spawn(self._send(saga))
+
+    async def _send(self, saga: Saga) -> None:
+        facts = saga.facts
+        while True:
+            try:
+                definition = await self._definitions.fetch(facts.tenant, facts.definition)
+            except ServiceError as error:
+                log.warning("send_waits", saga_id=str(saga.id), error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                break
+        for call in saga.open_calls(self._replica.incarnation):
+            self._dispatcher.dispatch(saga, call, definition)
+
+    def _let_go(self, saga_id: SagaId) -> None:
+        self._held.pop(saga_id, None)
+        timer = self._timers.pop(saga_id, None)
+        if timer is not None:
+            timer.cancel()
+        if self._suspect == saga_id:
+            self._suspect = None
+
+    def _set_timer(self, saga: Saga) -> None:
+        timer = self._timers.pop(saga.id, None)
+        if timer is not None:
+            timer.cancel()
+        if saga.now.due_at is None:
+            return
+        delay = max(0.0, (saga.now.due_at - self._clock.now()).total_seconds())
+        loop = asyncio.get_running_loop()
+        self._timers[saga.id] = loop.call_later(delay + TIMER_SLACK_SECONDS, self._ring, saga.id)
+
+    def _ring(self, saga_id: SagaId) -> None:
+        self._timers.pop(saga_id, None)
+        self._spawn(self._wake(saga_id))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _wake(self, saga_id: SagaId, *, losses: int = 0) -> None:
+        """Do what is due for a saga that this replica owns or has claimed."""
+        try:
+            await self._record(saga_id, SagaWoken(losses=losses))
+        except (ClaimLost, Fenced):
+            self._journal.forget(saga_id)
+            self._let_go(saga_id)
+            return
+        saga = self._held.get(saga_id)
+        if saga is not None and saga_id not in self._timers:
+            # Nothing was due yet, and nothing was committed: the clock was set back a little.
+            self._set_timer(saga)
+
+    async def _report(self, saga_id: SagaId, fact: AttemptObserved) -> None:
+        """Record what an attempt came to, however long that takes.
+
+        If this incarnation is revoked meanwhile, the observation is evidence all the same, and is
+        reported again as the next incarnation.
+        """
+        while True:
+            try:
+                await self._record(saga_id, fact)
+            except Fenced:
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
+
+    async def _record(self, saga_id: SagaId, fact: Fact) -> None:
+        """Record a fact; what goes wrong with this saga alone sets it aside.
+
+        Raises:
+            ClaimLost, Fenced: as ``Journal.record``.
+        """
+        while True:
+            try:
+                await self._journal.record(saga_id, fact)
+            except (ClaimLost, Fenced):
+                raise
+            except NotFound:
+                log.warning("saga_gone", saga_id=str(saga_id))
+                self._let_go(saga_id)
+            except RowRefused as error:
+                await self._set_aside(saga_id, reason=str(error))
+            except ServiceError as error:
+                log.warning("record_waits", saga_id=str(saga_id), error=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            except Exception:
+                log.exception("record_crashed", saga_id=str(saga_id))
+                await self._set_aside(saga_id, reason="our own code failed")
+            return
+
+    async def _set_aside(self, saga_id: SagaId, *, reason: str) -> None:
+        """Park a saga that cannot go on here: it holds up no other, and is tried again later."""
+        log.error("saga_set_aside", saga_id=str(saga_id), reason=reason)
+        self._journal.forget(saga_id)
+        self._let_go(saga_id)
+        incarnation = self._replica.incarnation
+        while True:
+            try:
+                async with self._database.write() as tx:
+                    await set_aside(tx, incarnation=incarnation, saga=saga_id, delay=SET_ASIDE)
+            except StoreUnavailable:
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
+
+    async def _claim(self) -> bool:
+        """Claim one batch of what is due or orphaned; returns whether there may be more."""
+        room = min(CLAIM_BATCH, self._sagas_max - len(self._held))
+        if room <= 0 or not self._replica.is_trusted or self._replica.is_draining:
+            return False
+        incarnation = self._replica.incarnation
+        async with self._database.write() as tx:
+            claims, found = await claim_orphans(tx, incarnation=incarnation, limit=room)
+        if found < room:
+            async with self._database.write() as tx:
+                due = await claim_due(
+                    tx, incarnation=incarnation, limit=room - found, suspects=False
+                )
+            claims, found = [*claims, *due], found + len(due)
+        await self._take_up(claims, incarnation)
+        if self._suspect is None:
+            await self._claim_suspect(incarnation)
+        return found >= room
+
+    async def _claim_suspect(self, incarnation: Incarnation) -> None:
+        """Sagas that may kill their process run one at a time: only the guilty one is charged."""
+        async with self._database.write() as tx:
+            claims = await claim_due(tx, incarnation=incarnation, limit=1, suspects=True)
+        for claim in claims:
+            self._suspect = claim.saga
+            log.warning("suspect_claimed", saga_id=str(claim.saga), losses=claim.losses)
+        await self._take_up(claims, incarnation)
+
+    async def _take_up(self, claims: list[Claim], incarnation: Incarnation) -> None:
+        """Fold the claimed sagas, and wake them."""
+        if not claims:
+            return
+        log.info("sagas_claimed", count=len(claims))
+        sagas = await self._journal.load([claim.saga for claim in claims])
+        if incarnation != self._replica.incarnation:
+            return  # revoked meanwhile: they are orphans again
+        for claim in claims:
+            saga = sagas.get(claim.saga)
+            if saga is not None:
+                self._held[saga.id] = saga
+                self._journal.adopt(saga)
+            self._spawn(self._wake(claim.saga, losses=claim.losses))
+
+    async def _follow_moves(self) -> bool:
+        """Read again the held sagas that others have moved, and do what they are owed."""
+        held = {saga_id: saga.seq for saga_id, saga in self._held.items()}
+        if not held:
+            return False
+        async with self._database.read() as tx:
+            moved = await list_moved(tx, incarnation=self._replica.incarnation, held=held)
+        for saga_id in moved:
+            saga = self._held.get(saga_id)
+            if saga is not None and saga.seq == held[saga_id]:
+                self._journal.forget(saga_id)
+                self._spawn(self._wake(saga_id))
+        return False
+
+    async def _rescue(self) -> bool:
+        """Revoke the incarnations whose lease is over; their sagas are claimed at once."""
+        if await self._replica.revoke_expired():
+            self._loops[0].kick()
+        return False

@@ -1,0 +1,339 @@
+"""The composition root: builds the service from its settings, runs it, and takes it down again.
+
+What is started first is stopped last. On the first SIGTERM or SIGINT the service stops claiming
+and accepting, follows what is out to its end, hands the rest back and exits within 30 s; on the
+second it exits at once.
+"""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
+from pathlib import Path
+from typing import override
+
+import structlog
+import uvicorn
+
+from app.api import Readiness, create_api
+from app.clock import Clock
+from app.connectors import AiohttpTransport, HttpConnector
+from app.core.errors import InvalidDefinition, StoreUnavailable
+from app.embedded_postgres import EmbeddedPostgres
+from app.engine import Engine, Heart
+from app.operations import Context, publish_definition
+from app.schemas.documents import read_document
+from app.settings import Settings
+from app.store import (
+    DEFAULT_TENANT,
+    Database,
+    Definitions,
+    Journal,
+    Replica,
+    Watch,
+    Writer,
+    check,
+    ensure_tenant,
+    migrate,
+)
+
+log = structlog.get_logger(__name__)
+
+API_CONNECTIONS = 8
+ENGINE_CONNECTIONS = 4
+WRITER_CONNECTIONS = 1
+BEAT_CONNECTIONS = 1
+"""Separate pools: neither a crowd of readers nor a recovery can starve a heartbeat or a commit."""
+
+DATABASE_WAIT_SECONDS = 30.0
+REQUESTS_WAIT_SECONDS = 5
+
+
+class Role(StrEnum):
+    """What this process does."""
+
+    ALL = "all"
+    API = "api"
+    ENGINE = "engine"
+
+
+class CannotStart(Exception):  # noqa: N818 - printed to a person, as a sentence
+    """The service cannot start; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Store:
+    """The opened pools and what stands on them."""
+
+    api: Database
+    engine: Database
+    writing: Database
+    beating: Database
+
+
+async def serve(settings: Settings, *, role: Role) -> None:
+    """Run the service until it is told to stop.
+
+    Raises:
+        CannotStart: something outside is not as it must be.
+    """
+    if not settings.api_keys and not settings.is_loopback:
+        message = (
+            f"no API key is configured, so only loopback is served, and AMENDS_HOST is "
+            f"{settings.host!r}; set AMENDS_API_KEYS, or AMENDS_HOST=127.0.0.1"
+        )
+        raise CannotStart(message)
+    listener = _bind(settings)
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(listener.close)
+        url = await stack.enter_async_context(_postgres(settings))
+        store = await stack.enter_async_context(_open(url))
+        clock = Clock()
+        replica = Replica(
+            store.beating, clock, role=role.value, lease_seconds=settings.lease_seconds
+        )
+        async with store.api.write() as tx:
+            tenant = await ensure_tenant(tx, DEFAULT_TENANT)
+        await replica.register()
+        stack.push_async_callback(replica.retire)
+        writer = Writer(store.writing)
+        await writer.start()
+        stack.push_async_callback(writer.stop)
+        definitions = Definitions(store.api)
+        journal = Journal(
+            database=store.engine,
+            writer=writer,
+            replica=replica,
+            definitions=definitions,
+            clock=clock,
+            runs_engine=role is not Role.API,
+        )
+        watch = Watch(store.api)
+        journal.listen(watch.notify)
+        await watch.start()
+        stack.push_async_callback(watch.stop)
+        context = Context(
+            tenant=tenant,
+            database=store.api,
+            journal=journal,
+            definitions=definitions,
+            watch=watch,
+            variables=settings.vars,
+        )
+        await _publish_shipped(context, settings.sagas_dir)
+        engine = _engine(settings, store, journal, replica, definitions, clock)
+        heart = Heart(replica, on_revoked=engine.lose_all)
+        await heart.start()
+        stack.push_async_callback(heart.stop)
+        if role is not Role.API:
+            await engine.start()
+        stack.push_async_callback(engine.stop)
+        await _run_api(settings, context, replica, engine, role=role, listener=listener)
+
+
+def _engine(
+    settings: Settings,
+    store: _Store,
+    journal: Journal,
+    replica: Replica,
+    definitions: Definitions,
+    clock: Clock,
+) -> Engine:
+    transport = AiohttpTransport(connections_per_host_max=settings.connections_per_host)
+    return Engine(
+        database=store.engine,
+        journal=journal,
+        replica=replica,
+        definitions=definitions,
+        connector=HttpConnector(transport),
+        clock=clock,
+    )
+
+
+def _bind(settings: Settings) -> socket.socket:
+    """Take the port first: if it is in use, nothing else needs to have started."""
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        message = (
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
+            "set AMENDS_PORT to a free port (0 chooses one)"
+        )
+        raise CannotStart(message) from error
+    return listener
+
+
+@contextlib.asynccontextmanager
+async def _postgres(settings: Settings) -> AsyncIterator[str]:
+    """The URL of a database whose schema is this release's."""
+    if settings.database_url is not None:
+        await _wait_for_database(settings.database_url)
+        await check(settings.database_url)
+        yield settings.database_url
+        return
+    postgres = EmbeddedPostgres(settings.data_dir)
+    url = await postgres.start()
+    try:
+        await migrate(url)
+        yield url
+    finally:
+        await postgres.stop()
+
+
+async def _wait_for_database(url: str) -> None:
+    """Give a database that is just starting the time to do so."""
+    database = Database(url, connections_max=1)
+    deadline = asyncio.get_running_loop().time() + DATABASE_WAIT_SECONDS
+    while True:
+        try:
+            await database.open()
+        except StoreUnavailable as error:
+            if asyncio.get_running_loop().time() > deadline:
+                message = f"{error}; check AMENDS_DATABASE_URL, or unset it to use our own Postgres"
+                raise CannotStart(message) from error
+            log.warning("database_awaited", error=str(error))
+            await asyncio.sleep(1.0)
+        else:
+            await database.close()
+            return
+
+
+@contextlib.asynccontextmanager
+async def _open(url: str) -> AsyncIterator[_Store]:
+    store = _Store(
+        api=Database(url, connections_max=API_CONNECTIONS),
+        engine=Database(url, connections_max=ENGINE_CONNECTIONS),
+        writing=Database(url, connections_max=WRITER_CONNECTIONS),
+        beating=Database(url, connections_max=BEAT_CONNECTIONS),
+    )
+    pools = (store.api, store.engine, store.writing, store.beating)
+    try:
+        for pool in pools:
+            await pool.open()
+        yield store
+    finally:
+        for pool in pools:
+            await pool.close()
+
+
+async def _publish_shipped(context: Context, directory: Path) -> None:
+    """Publish the definitions in a directory; what is unchanged makes no version."""
+    if not directory.is_dir():
+        log.info("no_sagas_directory", directory=str(directory))
+        return
+    for path in sorted(directory.iterdir()):
+        if path.suffix not in {".yaml", ".yml", ".json"}:
+            continue
+        kind = "application/json" if path.suffix == ".json" else "application/yaml"
+        try:
+            document = read_document(path.read_bytes(), content_type=kind)
+            result = await publish_definition(context, document)
+        except InvalidDefinition as error:
+            faults = "\n".join(f"  {f.path}: {f.message} ({f.accepted})" for f in error.faults)
+            raise CannotStart(f"{path} is not a valid definition:\n{faults}") from error
+        reference = result.published.reference
+        if result.published.is_new:
+            log.info("definition_published", name=reference.name, version=reference.version)
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its signal handling: what a signal means is decided here."""
+
+    def __init__(self, config: uvicorn.Config, *, announcement: str) -> None:
+        super().__init__(config)
+        self._announcement = announcement
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say where the service listens, once it does."""
+        await super().startup(sockets)
+        print(self._announcement, file=sys.stderr, flush=True)  # noqa: T201 - for the person
+
+    @contextlib.contextmanager
+    @override
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals alone."""
+        yield
+
+
+async def _run_api(
+    settings: Settings,
+    context: Context,
+    replica: Replica,
+    engine: Engine,
+    *,
+    role: Role,
+    listener: socket.socket,
+) -> None:
+    """Serve until a signal comes; then drain the engine while the last requests are answered."""
+
+    async def readiness() -> Readiness:
+        return await _readiness(context, replica)
+
+    app = create_api(
+        context,
+        api_keys=settings.api_keys,
+        readiness=readiness,
+        version=metadata.version("amends"),
+        serves_sagas=role is not Role.ENGINE,
+    )
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=REQUESTS_WAIT_SECONDS,
+    )
+    server = _Server(config, announcement=_announcement(settings, role, listener))
+    draining: list[asyncio.Task[None]] = []
+
+    def stop() -> None:
+        if draining:
+            server.force_exit = True
+            return
+        log.info("stopping", in_hand=engine.held)
+        replica.is_draining = True
+        context.watch.close()
+        server.should_exit = True
+        draining.append(asyncio.get_running_loop().create_task(engine.stop()))
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    await server.serve(sockets=[listener])
+    await asyncio.gather(*draining)
+
+
+def _announcement(settings: Settings, role: Role, listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    where = f"[{host}]" if ":" in host else host
+    announcement = f"amends listens on http://{where}:{port} (role {role.value})"
+    if settings.api_keys:
+        return announcement
+    return f"{announcement}; no API key is configured: loopback only, and all may do all"
+
+
+async def _readiness(context: Context, replica: Replica) -> Readiness:
+    """Whether this replica can do its work now, and if not, why."""
+    reasons = []
+    if replica.is_draining:
+        reasons.append("the service is stopping")
+    if not replica.is_trusted:
+        reasons.append("the lease could not be renewed: the database does not answer in time")
+    try:
+        async with asyncio.timeout(2.0), context.database.read() as tx:
+            await tx.fetch_value("SELECT 1")
+    except (StoreUnavailable, TimeoutError) as error:
+        reasons.append(f"the database does not answer: {error}".rstrip(": "))
+    return Readiness(is_ready=not reasons, reasons=tuple(reasons))
+
+

@@ -1,0 +1,190 @@
+"""Connections: pools, transactions, and what may go wrong on the way to Postgres.
+
+SQLAlchemy holds the pools and the tables; statements are written out and run on the asyncpg
+connection beneath, which costs a third. ``read()`` and ``write()`` are the only ways to run one,
+apart from the shared writer, which holds a connection of its own.
+
+Behind PgBouncer in transaction mode a statement prepared in one transaction may be gone in the
+next. That is found out at ``open`` (the server's process id is not the one that the protocol
+announced), and then every statement runs in a transaction, unnamed and uncached.
+"""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import asyncpg
+from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from app.core.errors import StoreUnavailable
+
+CONNECT_SECONDS_MAX = 5.0
+"""A database that does not accept within this time counts as down."""
+
+UNREACHABLE = (
+    OSError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.InternalClientError,
+)
+"""What a lost or refused connection raises; ``TimeoutError`` is an ``OSError``."""
+
+
+def sqlalchemy_url(url: str) -> str:
+    """A plain ``postgresql://`` URL as SQLAlchemy wants it for asyncpg."""
+    for scheme in ("postgresql://", "postgres://"):
+        if url.startswith(scheme):
+            return "postgresql+asyncpg://" + url.removeprefix(scheme)
+    raise ValueError(f"{url.split(':', 1)[0]!r} is not a postgresql:// URL")
+
+
+class ReadTx:
+    """A connection on which statements may be run that change nothing."""
+
+    def __init__(self, driver: asyncpg.Connection) -> None:
+        self._driver = driver
+
+    async def fetch(self, sql: str, *args: object) -> list[asyncpg.Record]:
+        """All rows of a statement with ``$1`` parameters."""
+        return await self._driver.fetch(sql, *args)
+
+    async def fetch_row(self, sql: str, *args: object) -> asyncpg.Record | None:
+        """The first row, or None."""
+        return await self._driver.fetchrow(sql, *args)
+
+    async def fetch_value(self, sql: str, *args: object) -> Any:  # noqa: ANN401 - any SQL value
+        """The first column of the first row, or None."""
+        return await self._driver.fetchval(sql, *args)
+
+
+class WriteTx(ReadTx):
+    """A transaction; committed when its block ends, rolled back when that raises."""
+
+    async def execute(self, sql: str, *args: object) -> str:
+        """Run a statement; returns its tag, as ``UPDATE 3``."""
+        return await self._driver.execute(sql, *args)
+
+
+class Database:
+    """One pool. The engine, the writer and the API each have their own, so none starves another."""
+
+    def __init__(self, url: str, *, connections_max: int) -> None:
+        self._url = url
+        self._connections_max = connections_max
+        self._engine: AsyncEngine | None = None
+        self.is_pooled = False
+
+    async def open(self) -> None:
+        """Connect once, to find out what is between us and Postgres.
+
+        Raises:
+            StoreUnavailable: nothing answers there.
+        """
+        with unavailable():
+            probe = await asyncpg.connect(
+                self._url, statement_cache_size=0, timeout=CONNECT_SECONDS_MAX
+            )
+            try:
+                async with probe.transaction():
+                    process = await probe.fetchval("SELECT pg_backend_pid()")
+                self.is_pooled = process != probe.get_server_pid()
+            finally:
+                await probe.close()
+        arguments: dict[str, object] = {"timeout": CONNECT_SECONDS_MAX}
+        if self.is_pooled:
+            arguments |= {
+                "statement_cache_size": 0,
+                "prepared_statement_cache_size": 0,
+                # SQLAlchemy prepares what it asks on a first connect; others share the server.
+                "prepared_statement_name_func": lambda: f"amends_{uuid.uuid4()}",
+            }
+        self._engine = create_async_engine(
+            sqlalchemy_url(self._url),
+            isolation_level="AUTOCOMMIT",
+            pool_size=self._connections_max,
+            max_overflow=0,
+            pool_timeout=CONNECT_SECONDS_MAX,
+            pool_reset_on_return=None,
+            # JSON comes as its text: it is read with orjson where its shape is known.
+            json_deserializer=str,
+            connect_args=arguments,
+        )
+
+    async def close(self) -> None:
+        """Close the pool's connections; works before ``open`` and twice."""
+        if self._engine is not None:
+            await self._engine.dispose()
+
+    @contextlib.asynccontextmanager
+    async def read(self) -> AsyncIterator[ReadTx]:
+        """A connection for statements that change nothing.
+
+        Raises:
+            StoreUnavailable: the database does not answer.
+        """
+        async with self.connection() as driver:
+            if self.is_pooled:
+                async with driver.transaction():
+                    yield ReadTx(driver)
+            else:
+                yield ReadTx(driver)
+
+    @contextlib.asynccontextmanager
+    async def write(self) -> AsyncIterator[WriteTx]:
+        """A transaction.
+
+        Raises:
+            StoreUnavailable: the database does not answer; a commit may or may not have happened.
+        """
+        async with self.connection() as driver, driver.transaction():
+            yield WriteTx(driver)
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator[asyncpg.Connection]:
+        """An asyncpg connection out of the pool, for the time of the block.
+
+        If the block is cancelled or the connection breaks, it is thrown away: a cancelled
+        statement may still be running on it.
+        """
+        assert self._engine is not None, "open() comes first"
+        with unavailable():
+            connection = await self._engine.connect()
+            try:
+                raw = await connection.get_raw_connection()
+                driver = raw.driver_connection
+                assert driver is not None
+                yield driver
+            except (asyncio.CancelledError, GeneratorExit, *UNREACHABLE):
+                await _throw_away(connection)
+                raise
+            finally:
+                await asyncio.shield(connection.close())
+
+
+async def _throw_away(connection: AsyncConnection) -> None:
+    with contextlib.suppress(DBAPIError, *UNREACHABLE):
+        raw = await connection.get_raw_connection()
+        driver = raw.driver_connection
+        if driver is not None:
+            driver.terminate()
+        await connection.invalidate()
+
+
+@contextlib.contextmanager
+def unavailable() -> Iterator[None]:
+    """Turn the many ways in which a database can be away into ``StoreUnavailable``."""
+    try:
+        yield
+    except PoolTimeout as error:
+        raise StoreUnavailable("no database connection became free in time") from error
+    except DBAPIError as error:
+        raise StoreUnavailable(f"the database does not answer: {error.orig}") from error
+    except UNREACHABLE as error:
+        raise StoreUnavailable(f"the database does not answer: {error}") from error

@@ -1,0 +1,260 @@
+"""The shared writer: what waits goes out as one statement, and one commit.
+
+There is one writer task a process, and no lingering: a batch forms while the flush before it runs.
+A caller is answered only after its commit. The writer holds one asyncpg connection, taken out of a
+SQLAlchemy pool, and replaces it when it breaks.
+
+One row never fails or holds up the others: on an error that belongs to a row the batch is halved
+until the row stands alone. When a statement is a victim of others (a deadlock, a serialisation
+failure), or the connection is lost, with or without a commit, the whole is sent again: the
+compare-and-set makes that harmless, and a row that finds its own entry in place was written.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+from uuid import UUID
+
+import asyncpg
+import structlog
+
+from app.core.errors import Fenced, RowRefused, StoreUnavailable
+from app.core.identity import Incarnation
+from app.store.database import UNREACHABLE, Database
+from app.store.statements import FIND, MoveRow, StartRow, columns, flush_statement
+
+log = structlog.get_logger(__name__)
+
+ROWS_MAX = 500
+BYTES_MAX = 4 * 1024 * 1024
+"""Limits of one flush: what it holds up, and what a failure repeats, stays small."""
+
+RECONNECT_SECONDS_MIN = 0.05
+RECONNECT_SECONDS_MAX = 1.0
+
+_ROW_ERRORS = ("22", "23", "54")
+"""SQLSTATE classes that belong to a row: data, integrity, limits."""
+
+_LOCK_NOT_AVAILABLE = "55P03"
+_VICTIM = frozenset({"40001", "40P01"})
+
+
+class Outcome(Enum):
+    """What became of a row."""
+
+    WRITTEN = "written"
+    LOST = "lost"
+    """Another entry was there first; for a start: the saga, or its business key, exists."""
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """A row that waits, and who waits for it."""
+
+    row: StartRow | MoveRow
+    incarnation: Incarnation
+    done: asyncio.Future[Outcome]
+    size_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size_bytes = len(self.row.data) + 200
+
+    def settle(self, outcome: Outcome | Exception) -> None:
+        """Answer the caller, if it still waits."""
+        if self.done.done():
+            return
+        if isinstance(outcome, Outcome):
+            self.done.set_result(outcome)
+        else:
+            self.done.set_exception(outcome)
+
+
+class Writer:
+    """The only writer of heads and journal."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._waiting: deque[_Ticket] = deque()
+        self._urgent: deque[_Ticket] = deque()
+        self._kick = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+        self.flushes = 0
+        self.rows = 0
+
+    async def start(self) -> None:
+        """Start the writer task."""
+        self._task = asyncio.create_task(self._run(), name="writer")  # noqa: TID251 - owned: stop() awaits it
+
+    async def stop(self) -> None:
+        """Write what waits, then end; works before ``start`` and twice."""
+        self._closing = True
+        self._kick.set()
+        if self._task is not None:
+            await self._task
+
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be written."""
+        return not self._waiting and not self._urgent
+
+    async def write(
+        self, row: StartRow | MoveRow, *, incarnation: Incarnation, urgent: bool = False
+    ) -> Outcome:
+        """Write one row with others; returns after its commit.
+
+        Args:
+            row: a new saga, or the next state of one. One row a saga may wait at a time.
+            incarnation: as whom; refused if it was revoked.
+            urgent: goes before what waits (callbacks, people's verbs).
+
+        Raises:
+            Fenced: the incarnation was revoked; nothing was written.
+            RowRefused: the database refuses this row; nothing was written.
+        """
+        assert self._task is not None, "start() comes first"
+        assert not self._closing, "the writer was stopped"
+        ticket = _Ticket(row, incarnation, asyncio.get_running_loop().create_future())
+        (self._urgent if urgent else self._waiting).append(ticket)
+        self._kick.set()
+        return await ticket.done
+
+    async def _run(self) -> None:
+        pause = RECONNECT_SECONDS_MIN
+        batch: list[_Ticket] = []
+        while True:
+            try:
+                async with self._database.connection() as driver:
+                    flusher = _Flusher(driver, is_pooled=self._database.is_pooled)
+                    while True:
+                        batch = batch or await self._next_batch()
+                        if not batch:
+                            return
+                        await flusher.flush(batch)
+                        pause = RECONNECT_SECONDS_MIN
+                        self.flushes += 1
+                        self.rows += len(batch)
+                        batch = []
+            except (StoreUnavailable, *UNREACHABLE) as error:
+                # What was in flight is sent again as it is; it may have been committed.
+                batch = [ticket for ticket in batch if not ticket.done.done()]
+                if self._closing:
+                    self._abandon(batch)
+                    return
+                log.warning("writer_connection_lost", error=str(error), waiting=len(batch))
+                await self._rest(pause)
+                pause = min(pause * 2, RECONNECT_SECONDS_MAX)
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait before the next connection, or until the end is near."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self._closing:
+                    self._kick.clear()
+                    await self._kick.wait()
+
+    async def _next_batch(self) -> list[_Ticket]:
+        """What waits, within the limits; empty when the writer is closed and nothing does."""
+        while True:
+            batch: list[_Ticket] = []
+            size = 0
+            for queue in (self._urgent, self._waiting):
+                while queue and len(batch) < ROWS_MAX and size < BYTES_MAX:
+                    ticket = queue.popleft()
+                    if ticket.done.done():
+                        continue  # its caller gave up before it was ever sent
+                    if batch and ticket.incarnation != batch[0].incarnation:
+                        queue.appendleft(ticket)
+                        break
+                    batch.append(ticket)
+                    size += ticket.size_bytes
+            if batch or self._closing:
+                # Heads are locked in id order, by every writer.
+                return sorted(batch, key=lambda ticket: ticket.row.id)
+            self._kick.clear()
+            await self._kick.wait()
+
+    def _abandon(self, batch: list[_Ticket]) -> None:
+        """The end has come and the database is away: nobody may believe it was written."""
+        for ticket in [*batch, *self._urgent, *self._waiting]:
+            ticket.settle(StoreUnavailable("the service stopped before it could be stored"))
+        self._urgent.clear()
+        self._waiting.clear()
+
+
+class _Flusher:
+    """Sends batches over one connection."""
+
+    def __init__(self, driver: asyncpg.Connection, *, is_pooled: bool) -> None:
+        self._driver = driver
+        self._is_pooled = is_pooled
+
+    async def flush(self, batch: list[_Ticket]) -> None:
+        """Send a batch, and settle every ticket in it.
+
+        Raises:
+            One of ``UNREACHABLE``: the connection broke; the tickets that are not settled are to be
+                sent again.
+        """
+        try:
+            await self._send(batch)
+        except asyncpg.PostgresError as error:
+            state = error.sqlstate or ""
+            if isinstance(error, UNREACHABLE):
+                raise
+            if state in _VICTIM:
+                await self.flush(batch)
+            elif state[:2] in _ROW_ERRORS or state == _LOCK_NOT_AVAILABLE:
+                await self._isolate(batch, error)
+            else:
+                # A full disk, a read-only server, a bug of ours: nobody's row, and not harmless
+                # to insist on. The connection is replaced, and the batch waits.
+                log.exception("flush_failed", sqlstate=state)
+                raise asyncpg.InterfaceError(str(error)) from error
+
+    async def _isolate(self, batch: list[_Ticket], error: asyncpg.PostgresError) -> None:
+        """Halve the batch until the row at fault stands alone."""
+        if len(batch) == 1:
+            state = error.sqlstate or ""
+            log.error("row_refused", saga_id=str(batch[0].row.id), sqlstate=state)
+            batch[0].settle(RowRefused(saga=batch[0].row.id, sqlstate=state, message=error.args[0]))
+            return
+        middle = len(batch) // 2
+        await self.flush(batch[:middle])
+        await self.flush(batch[middle:])
+
+    async def _send(self, batch: list[_Ticket]) -> None:
+        starts = [ticket.row for ticket in batch if isinstance(ticket.row, StartRow)]
+        moves = [ticket.row for ticket in batch if isinstance(ticket.row, MoveRow)]
+        statement = flush_statement(starts=bool(starts), moves=bool(moves))
+        incarnation = batch[0].incarnation
+        result = await self._fetch(statement, incarnation, *columns(starts), *columns(moves))
+        won: set[UUID] = set(result[0]["won"])
+        rest = []
+        for ticket in batch:
+            if ticket.row.id in won:
+                ticket.settle(Outcome.WRITTEN)
+            else:
+                rest.append(ticket)
+        if rest:
+            await self._look_up(rest, is_valid=result[0]["valid"])
+
+    async def _look_up(self, rest: list[_Ticket], *, is_valid: bool) -> None:
+        """What became of rows that were not returned: written by an earlier sending, or lost."""
+        ids = [ticket.row.id for ticket in rest]
+        seqs = [t.row.seq if isinstance(t.row, MoveRow) else 1 for t in rest]
+        found = {row["id"]: row["appended"] for row in await self._fetch(FIND, ids, seqs)}
+        for ticket in rest:
+            if found.get(ticket.row.id) == ticket.row.entry_id:
+                ticket.settle(Outcome.WRITTEN)
+            elif is_valid:
+                ticket.settle(Outcome.LOST)
+            else:
+                ticket.settle(Fenced(incarnation=ticket.incarnation))
+
+    async def _fetch(self, statement: str, *args: object) -> list[asyncpg.Record]:
+        if not self._is_pooled:
+            return await self._driver.fetch(statement, *args)
+        async with self._driver.transaction():
+            return await self._driver.fetch(statement, *args)

@@ -1,0 +1,86 @@
+"""A replica with an engine that only does as it is told: the test says what tools answered."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from app.core.events import AttemptObserved, SagaWoken
+from app.core.identity import Direction, SagaId, StepId
+from app.core.json_value import JsonValue
+from app.core.observation import Answered, BrokenOff, BrokenOffReason, Observation
+from app.core.saga import Saga
+from app.operations import Context, StartRequest, start_saga
+
+TIMED_OUT = BrokenOff(reason=BrokenOffReason.TIMED_OUT, message="no answer in 5 s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """Runs sagas by hand.
+
+    Attributes:
+        context: of a replica that runs an engine, so that what is started is opened at once.
+    """
+
+    context: Context
+
+    async def start(
+        self, definition: str = "book_trip", *, business_key: str | None = None
+    ) -> SagaId:
+        """Start a saga, and open the first step's action."""
+        request = StartRequest(definition=definition, business_key=business_key)
+        return (await start_saga(self.context, request)).saga.id
+
+    async def answer(
+        self,
+        saga: SagaId,
+        step: str,
+        status: int = 200,
+        *,
+        body: JsonValue = None,
+        direction: Direction = Direction.ACTION,
+        attempt: int = 1,
+    ) -> Saga:
+        """Report what a tool answered; the next call is opened at once."""
+        seen = Answered(status=status, body=body)
+        return await self.observe(saga, step, seen, direction=direction, attempt=attempt)
+
+    async def observe(
+        self,
+        saga: SagaId,
+        step: str,
+        seen: Observation,
+        *,
+        direction: Direction = Direction.ACTION,
+        attempt: int = 1,
+    ) -> Saga:
+        """Report what was seen of an attempt."""
+        fact = AttemptObserved(
+            step=StepId(step), direction=direction, attempt=attempt, observation=seen
+        )
+        return await self.context.journal.record(saga, fact)
+
+    async def complete(self, saga: SagaId, *steps: str) -> Saga:
+        """Let the actions of these steps succeed, in their order."""
+        moved = None
+        for step in steps or ("flight", "hotel"):
+            moved = await self.answer(saga, step, body={"id": f"{step}-1"})
+        assert moved is not None
+        return moved
+
+    async def compensate(self, saga: SagaId) -> Saga:
+        """Let the first step succeed, the second be refused, and the first be undone."""
+        await self.answer(saga, "flight", body={"id": "F1"})
+        await self.answer(saga, "hotel", 402, body="card declined")
+        return await self.answer(saga, "flight", 204, direction=Direction.COMPENSATION)
+
+    async def strand(self, saga: SagaId) -> Saga:
+        """Let the undo of the first step be refused: the saga is stuck."""
+        await self.answer(saga, "flight", body={"id": "F1"})
+        await self.answer(saga, "hotel", 402)
+        return await self.answer(
+            saga, "flight", 400, body="no", direction=Direction.COMPENSATION
+        )
+
+    async def wake(self, saga: UUID) -> Saga:
+        """Take up a saga that this replica owns."""
+        return await self.context.journal.record(SagaId(saga), SagaWoken())

@@ -1,0 +1,688 @@
+"""Builders of what the core reads, valid by default: a test names only what it cares about.
+
+``Story`` plays one saga: it tells the core what engines, tools and people report, keeps the
+journal, and checks at every entry what must hold of all of them (``check_entry``).
+"""
+
+import datetime as dt
+import functools
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from uuid import UUID
+
+from app.core import attempts
+from app.core.definition import Call, Definition, OnUnknown
+from app.core.document import parse_definition
+from app.core.entries import Entry, Ignored
+from app.core.events import (
+    AttemptObserved,
+    CancelRequested,
+    Event,
+    Fact,
+    Reporter,
+    RetryRequested,
+    SagaRequested,
+    SagaWoken,
+)
+from app.core.identity import CallKey, Direction, EntryId, Incarnation, SagaId, StepId, TenantId
+from app.core.json_value import JsonValue
+from app.core.machine import apply, decide
+from app.core.observation import (
+    Answered,
+    BrokenOff,
+    BrokenOffReason,
+    NotSent,
+    NotSentReason,
+    Observation,
+)
+from app.core.requests import HttpRequest
+from app.core.retry import RetryPolicy
+from app.core.saga import (
+    Attempt,
+    CallState,
+    CallStatus,
+    Conclusion,
+    DefinitionRef,
+    Effect,
+    Output,
+    Saga,
+    SagaStatus,
+)
+from app.store.encoding import FACT_NAMES, dump_entry, load_entry
+
+T0 = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+
+HERE = Incarnation(UUID(int=1))
+THERE = Incarnation(UUID(int=2))
+ELSEWHERE = Incarnation(UUID(int=3))
+
+ACTION = Direction.ACTION
+COMPENSATION = Direction.COMPENSATION
+
+FLIGHT = StepId("flight")
+HOTEL = StepId("hotel")
+
+LEASE = dt.timedelta(seconds=6)
+
+ONCE: JsonValue = {"max_attempts": 1}
+
+SEED = bytes(range(16))
+
+
+def seconds(number: float) -> dt.timedelta:
+    """So many seconds."""
+    return dt.timedelta(seconds=number)
+
+
+# ---------------------------------------------------------------------------------- definitions
+
+
+def a_step(
+    step: str = FLIGHT,
+    *,
+    method: str = "POST",
+    idempotent: bool = True,
+    undo_by: str = "output",
+    action: Mapping[str, JsonValue] | None = None,
+    compensation: Mapping[str, JsonValue] | None = None,
+) -> dict[str, JsonValue]:
+    """A step of a document.
+
+    Args:
+        step: its id.
+        method: of the action.
+        idempotent: the action's tool honours keys.
+        undo_by: ``output`` (a DELETE of what the action returned) or ``key`` (a POST).
+        action: further fields of the action.
+        compensation: further fields of the compensation.
+    """
+    http: dict[str, JsonValue] = {"method": method, "url": f"https://{step}.test/orders"}
+    if method not in {"GET", "HEAD"}:
+        http["json"] = {"city": "${{ input.city }}"}
+    undo: dict[str, JsonValue] = {
+        "method": "DELETE",
+        "url": f"https://{step}.test/orders/${{{{ action.output.id }}}}",
+    }
+    if undo_by == "key":
+        undo = {
+            "method": "POST",
+            "url": f"https://{step}.test/undo",
+            "json": {"undo": "${{ action.key }}"},
+        }
+    return {
+        "id": step,
+        "action": {"http": http, "idempotent": idempotent, **(action or {})},
+        "compensation": {"http": undo, **(compensation or {})},
+    }
+
+
+def a_definition(
+    *steps: Mapping[str, JsonValue], deadline: str | None = None, output: JsonValue = None
+) -> Definition:
+    """A definition; of a flight and a hotel, unless other steps are given."""
+    document: dict[str, JsonValue] = {
+        "amends": 1,
+        "name": "book_trip",
+        "steps": [dict(step) for step in steps] or [a_step(FLIGHT), a_step(HOTEL)],
+    }
+    if deadline is not None:
+        document["deadline"] = deadline
+    if output is not None:
+        document["output"] = output
+    return _parsed(json.dumps(document))
+
+
+@functools.cache
+def _parsed(document: str) -> Definition:
+    return parse_definition(json.loads(document), version=1)
+
+
+def a_call(direction: Direction = ACTION, **step: JsonValue) -> Call:
+    """A call of the default step; ``step`` as for ``a_step``."""
+    built = a_definition(a_step(**step)).steps[0]  # type: ignore[arg-type] # a_step checks them
+    return built.action if direction is ACTION else built.compensation
+
+
+def a_policy(
+    *,
+    max_attempts: int = 5,
+    initial_delay: float = 1,
+    backoff: float = 2,
+    max_delay: float = 30,
+    max_elapsed: float | None = None,
+) -> RetryPolicy:
+    """A retry policy; delays in seconds."""
+    return RetryPolicy(
+        max_attempts=max_attempts,
+        initial_delay=seconds(initial_delay),
+        backoff=backoff,
+        max_delay=seconds(max_delay),
+        max_elapsed=None if max_elapsed is None else seconds(max_elapsed),
+    )
+
+
+# ----------------------------------------------------------------------- observations and events
+
+
+def answered(
+    status: int = 200,
+    body: JsonValue = None,
+    *,
+    retry_after: str | None = None,
+    readable: bool = True,
+    body_bytes: int = 0,
+) -> Answered:
+    """A tool's answer."""
+    return Answered(
+        status=status,
+        body=body,
+        retry_after=retry_after,
+        readable=readable,
+        body_bytes=body_bytes,
+    )
+
+
+def done(body: JsonValue = None) -> Answered:
+    """A success, with an id to undo it by."""
+    return answered(201, {"id": "X1"} if body is None else body, body_bytes=11)
+
+
+def refused(status: int = 422) -> Answered:
+    """A definite no."""
+    return answered(status, {"error": "no"})
+
+
+def broken_off(reason: BrokenOffReason = BrokenOffReason.TIMED_OUT) -> BrokenOff:
+    """Something left, and no answer came."""
+    return BrokenOff(reason=reason, message="no answer")
+
+
+def not_sent(reason: NotSentReason = NotSentReason.UNREACHABLE) -> NotSent:
+    """Nothing left."""
+    return NotSent(reason=reason, message="nothing left")
+
+
+def a_reporter(
+    incarnation: Incarnation = HERE, *, may_open: bool = True, send_until: dt.datetime = T0 + LEASE
+) -> Reporter:
+    """A replica with an engine and a lease."""
+    return Reporter(incarnation=incarnation, may_open=may_open, send_until=send_until)
+
+
+def a_request(
+    *,
+    deadline: dt.timedelta | None = None,
+    input: JsonValue = None,  # noqa: A002 - the field's name
+    vars: Mapping[str, JsonValue] | None = None,  # noqa: A002 - the field's name
+    business_key: str | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> SagaRequested:
+    """What starts a saga."""
+    return SagaRequested(
+        id=SagaId(UUID(int=7)),
+        tenant=TenantId(1),
+        definition=DefinitionRef(name="book_trip", version=1),
+        input={"city": "Oslo"} if input is None else input,
+        vars=vars or {},
+        key_seed=SEED,
+        business_key=business_key,
+        labels=labels or {},
+        deadline=deadline,
+    )
+
+
+def an_event(
+    fact: Fact | None = None,
+    *,
+    at: dt.datetime = T0,
+    number: int = 1,
+    seed: int = 0,
+    reporter: Reporter | None = None,
+) -> Event:
+    """An event; by default a saga is asked for."""
+    return Event(
+        at=at,
+        entry_id=EntryId(UUID(int=number)),
+        seed=seed,
+        reporter=a_reporter(send_until=at + LEASE) if reporter is None else reporter,
+        fact=a_request() if fact is None else fact,
+    )
+
+
+def a_request_sent() -> HttpRequest:
+    """A rendered request."""
+    return HttpRequest(method="POST", url="https://flight.test/orders", body="{}")
+
+
+def an_attempt(number: int = 1, *, incarnation: Incarnation = HERE) -> Attempt:
+    """An attempt that is out."""
+    return Attempt(
+        number=number,
+        incarnation=incarnation,
+        send_by=T0 + LEASE,
+        quiet_at=T0 + seconds(21),
+        known_before=Effect.NONE,
+    )
+
+
+def a_call_state(
+    step: StepId = FLIGHT,
+    direction: Direction = ACTION,
+    *,
+    status: CallStatus = CallStatus.SUCCEEDED,
+    effect: Effect = Effect.DONE,
+    output: Output | None = None,
+    attempt: Attempt | None = None,
+) -> CallState:
+    """The state of a call; succeeded by default."""
+    return CallState(
+        step=step,
+        direction=direction,
+        status=status,
+        effect=effect,
+        generation=0,
+        key=CallKey(UUID(int=99)),
+        request=a_request_sent(),
+        attempts=1,
+        failures=0,
+        round_started_at=T0,
+        first_sent_at=T0,
+        open=attempt,
+        due_at=None,
+        uncertain=False,
+        quiet_at=None,
+        settling=False,
+        output=output,
+        error=None,
+        started_at=T0,
+        finished_at=T0,
+        concluded_seq=1,
+    )
+
+
+def a_conclusion(
+    status: SagaStatus = SagaStatus.RUNNING, *, owner: Incarnation | None = HERE
+) -> Conclusion:
+    """How a saga stands after an entry."""
+    return Conclusion(
+        status=status,
+        owner=owner,
+        due_at=None,
+        failure=None,
+        stuck=None,
+        output=None,
+        attention=False,
+        finished_at=None,
+        weight_bytes=0,
+    )
+
+
+def an_entry(
+    fact: Fact | None = None,
+    *,
+    seq: int = 1,
+    now: Conclusion | None = None,
+    calls: Iterable[CallState] = (),
+) -> Entry:
+    """An entry; by default the first of a saga."""
+    return Entry(
+        seq=seq,
+        id=EntryId(UUID(int=seq)),
+        at=T0,
+        fact=a_request() if fact is None else fact,
+        now=a_conclusion() if now is None else now,
+        calls=tuple(calls),
+    )
+
+
+def a_saga(definition: Definition | None = None, *, may_open: bool = True) -> Saga:
+    """A saga that was started just now, with its first intent open."""
+    event = an_event(reporter=a_reporter(may_open=may_open))
+    entry = decide(definition or a_definition(), None, event)
+    assert isinstance(entry, Entry), entry
+    return apply(None, entry)
+
+
+# ------------------------------------------------------------------------------------- stories
+
+
+class Story:
+    """One saga, played.
+
+    Attributes:
+        at: the time; only ``later`` and ``until_due`` move it.
+        journal: its entries.
+        log: what was told and what came of it, a line each.
+    """
+
+    def __init__(self, definition: Definition | None = None) -> None:
+        self.definition = definition or a_definition()
+        self.at = T0
+        self.journal: list[Entry] = []
+        self.log: list[str] = []
+        self.lease = LEASE
+        self._saga: Saga | None = None
+        self._requests: dict[CallKey, object] = {}
+        self._told = 0
+
+    @property
+    def saga(self) -> Saga:
+        """The saga as it is now."""
+        assert self._saga is not None, "the story has not begun"
+        return self._saga
+
+    @property
+    def status(self) -> SagaStatus:
+        """Where the saga stands."""
+        return self.saga.status
+
+    @property
+    def out(self) -> list[CallState]:
+        """The calls with an attempt that is out."""
+        return [call for call in self.saga.calls.values() if call.open is not None]
+
+    def call(self, step: StepId = FLIGHT, direction: Direction = ACTION) -> CallState:
+        """The state of a call that was begun."""
+        state = self.saga.call(step, direction)
+        assert state is not None, (step, direction)
+        return state
+
+    def effect(self, step: StepId = FLIGHT) -> Effect:
+        """What of the step exists, as far as the saga knows."""
+        return self.saga.step_effect(step)
+
+    # What is told.
+
+    def tell(
+        self,
+        fact: Fact,
+        *,
+        by: Incarnation = HERE,
+        may_open: bool = True,
+        at: dt.datetime | None = None,
+        seed: int | None = None,
+    ) -> Entry | Ignored:
+        """Report a fact; what comes of it is checked, folded and returned."""
+        self._told += 1
+        at = self.at if at is None else at
+        event = an_event(
+            fact,
+            at=at,
+            number=1000 + self._told,
+            seed=self._told if seed is None else seed,
+            reporter=a_reporter(by, may_open=may_open, send_until=at + self.lease),
+        )
+        told = f"{at:%H:%M:%S.%f} {by.int}{'' if may_open else ' (opens nothing)'}: {fact}"
+        self.log.append(told)
+        entry = decide(self.definition, self._saga, event)
+        assert entry == decide(self.definition, self._saga, event), "the same twice"
+        if isinstance(entry, Ignored):
+            self.log.append(f"    ignored: {entry.reason}")
+            return entry
+        before, self._saga = self._saga, apply(self._saga, entry)
+        self.journal.append(entry)
+        self.log.append(f"    {self._summary()}")
+        check_entry(self.definition, before, event, entry, self._saga)
+        check_stored_form(before, entry, self._saga)
+        for call in self._saga.calls.values():
+            if call.request is not None:
+                assert self._requests.setdefault(call.key, call.request) == call.request, call
+        return entry
+
+    def start(
+        self,
+        *,
+        by: Incarnation = HERE,
+        may_open: bool = True,
+        request: SagaRequested | None = None,
+    ) -> "Story":
+        """Start the saga."""
+        self.tell(request or a_request(), by=by, may_open=may_open)
+        return self
+
+    def answer(
+        self, observation: Observation, *, by: Incarnation | None = None, may_open: bool = True
+    ) -> Entry | Ignored:
+        """Answer the one attempt that is out; its sender reports it."""
+        (call,) = self.out
+        assert call.open is not None, call
+        fact = AttemptObserved(
+            step=call.step,
+            direction=call.direction,
+            attempt=call.open.number,
+            observation=observation,
+        )
+        return self.tell(fact, by=by or call.open.incarnation, may_open=may_open)
+
+    def answer_late(
+        self,
+        observation: Observation,
+        *,
+        step: StepId = FLIGHT,
+        direction: Direction = ACTION,
+        attempt: int = 1,
+        by: Incarnation = ELSEWHERE,
+        may_open: bool = True,
+    ) -> Entry | Ignored:
+        """Report what an attempt came to, whether it is still out or not."""
+        fact = AttemptObserved(
+            step=step, direction=direction, attempt=attempt, observation=observation
+        )
+        return self.tell(fact, by=by, may_open=may_open)
+
+    def wake(
+        self, *, by: Incarnation = HERE, losses: int = 0, may_open: bool = True
+    ) -> Entry | Ignored:
+        """An engine takes the saga up."""
+        return self.tell(SagaWoken(losses=losses), by=by, may_open=may_open)
+
+    def cancel(self, *, by: Incarnation = HERE, may_open: bool = True) -> Entry | Ignored:
+        """A person wants it undone."""
+        return self.tell(
+            CancelRequested(actor="ann", reason="not needed"), by=by, may_open=may_open
+        )
+
+    def retry(self, *, by: Incarnation = HERE, may_open: bool = True) -> Entry | Ignored:
+        """A person has mended something."""
+        return self.tell(RetryRequested(actor="ann", reason="mended"), by=by, may_open=may_open)
+
+    def later(self, number: float) -> "Story":
+        """So many seconds pass."""
+        self.at += seconds(number)
+        return self
+
+    def until_due(self, *, by: Incarnation | None = None) -> Entry | Ignored:
+        """Time passes until the saga is due; its owner, or whoever claims it, wakes it."""
+        now = self.saga.now
+        assert now.due_at is not None, now
+        self.at = max(self.at, now.due_at)
+        return self.wake(by=by or now.owner or HERE)
+
+    # Whole passages.
+
+    def book(self, *outputs: JsonValue) -> "Story":
+        """The next actions succeed, each with an id; one for each output given, or one."""
+        for output in outputs or ({"id": "X1"},):
+            self.answer(done(output))
+        return self
+
+    def until_out(self) -> "Story":
+        """Wait, however often, until an attempt is out or the saga rests."""
+        for _ in range(20):
+            if self.out or self.saga.status.is_at_rest:
+                return self
+            self.until_due()
+        raise AssertionError(f"nothing goes out: {self.told()}")
+
+    def told(self) -> str:
+        """The whole story, to be read."""
+        return "\n".join(self.log)
+
+    def _summary(self) -> str:
+        now = self.saga.now
+        calls = "; ".join(
+            f"{call.step}/{call.direction.value[:4]} {call.status} {call.effect}"
+            f"{f' out:{call.open.number}' if call.open else ''}"
+            for call in self.saga.calls.values()
+        )
+        stuck = f" {now.stuck.question}" if now.stuck else ""
+        owner = now.owner.int if now.owner else None
+        return f"-> {now.status}{stuck} owner={owner} due={now.due_at} [{calls}]"
+
+
+# ---------------------------------------------------------------------------------- invariants
+
+
+def check_stored_form(before: Saga | None, entry: Entry, after: Saga) -> None:
+    """What is written to the journal and read back folds to the same saga."""
+    read = load_entry(
+        seq=entry.seq,
+        id=entry.id,
+        at=entry.at,
+        type=FACT_NAMES[type(entry.fact)],
+        data=dump_entry(entry),
+    )
+    assert (read.seq, read.id, read.at, read.now) == (entry.seq, entry.id, entry.at, entry.now)
+    assert read.calls == entry.calls
+    assert read.fact == without_body(entry.fact)
+    assert apply(before, read) == after
+
+
+def without_body(fact: Fact) -> Fact:
+    """The fact as it is stored: a tool's answer is kept as the call's output, if at all."""
+    if isinstance(fact, AttemptObserved) and isinstance(fact.observation, Answered):
+        stored = replace(
+            fact.observation, body=None, retry_after=fact.observation.retry_after or None
+        )
+        return replace(fact, observation=stored)
+    return fact
+
+
+def is_rolling_back(saga: Saga) -> bool:
+    """The rollback decision was made."""
+    stuck = saga.now.stuck
+    status = saga.status if stuck is None else stuck.resumes
+    return status in {SagaStatus.COMPENSATING, SagaStatus.COMPENSATED}
+
+
+def check_entry(
+    definition: Definition, before: Saga | None, event: Event, entry: Entry, after: Saga
+) -> None:
+    """What must hold of every entry of every saga."""
+    assert entry.seq == (0 if before is None else before.seq) + 1
+    assert entry.id == event.entry_id
+    assert entry.at >= event.at
+    assert before is None or entry.at >= before.updated_at
+    _check_saga(definition, before, after)
+    _check_reason_to_move(after)
+    for call in after.calls.values():
+        known = None if before is None else before.call(call.step, call.direction)
+        _check_call(definition, call, known)
+        if call.open is not None and (known is None or known.open != call.open):
+            _check_owner(before, event, after, call.open)
+            _check_times(definition, event, call)
+            if call.direction is ACTION:
+                _check_opened_action(definition, before, after, call)
+            else:
+                _check_opened_compensation(definition, after, call)
+
+
+def call_of(definition: Definition, call: CallState) -> Call:
+    """The definition of a call."""
+    step = definition.step(call.step)
+    return step.action if call.direction is ACTION else step.compensation
+
+
+def _check_saga(definition: Definition, before: Saga | None, after: Saga) -> None:
+    now = after.now
+    assert (now.stuck is not None) == (now.status is SagaStatus.STUCK)
+    assert (now.finished_at is not None) == now.status.is_final
+    if before is not None:
+        assert now.weight_bytes > before.now.weight_bytes
+        assert not before.status.is_final or before.status is after.status
+        # The decision to undo is never taken back.
+        assert is_rolling_back(after) or not is_rolling_back(before)
+    if is_rolling_back(after):
+        assert now.failure is not None
+    if now.status is SagaStatus.COMPLETED:
+        assert [after.step_effect(step.id) for step in definition.steps] == [Effect.DONE] * len(
+            definition.steps
+        )
+    if now.status is SagaStatus.COMPENSATED and not now.attention:
+        assert {after.step_effect(step.id) for step in definition.steps} == {Effect.NONE}
+    assert len({call.key for call in after.calls.values()}) == len(after.calls)
+    open_calls = [call for call in after.calls.values() if call.open is not None]
+    assert len(open_calls) <= 1, "one at a time"
+
+
+def _check_reason_to_move(after: Saga) -> None:
+    now = after.now
+    if now.status.is_at_rest:
+        assert (now.owner, now.due_at) == (None, None)
+    else:
+        assert now.owner is not None or now.due_at is not None
+
+
+def _check_call(definition: Definition, call: CallState, known: CallState | None) -> None:
+    policy = call_of(definition, call).retry
+    assert call.failures <= policy.max_attempts
+    assert call.open is None or call.effect is Effect.UNKNOWN
+    assert call.open is None or call.status is CallStatus.RUNNING
+    assert call.open is None or call.open.number == call.attempts
+    assert (call.status is CallStatus.BACKING_OFF) == (call.due_at is not None)
+    ended = call.status in {CallStatus.SUCCEEDED, CallStatus.FAILED}
+    assert ended == (call.finished_at is not None) == (call.concluded_seq is not None)
+    if known is not None:
+        assert call.attempts - known.attempts in {0, 1}
+        assert call.generation - known.generation in {0, 1}
+        assert call.generation == known.generation or call.direction is COMPENSATION
+
+
+def _check_owner(before: Saga | None, event: Event, after: Saga, attempt: Attempt) -> None:
+    reporter = event.reporter
+    assert reporter.may_open
+    assert attempt.incarnation == reporter.incarnation
+    assert after.now.owner == reporter.incarnation
+    owner = None if before is None else before.now.owner
+    assert isinstance(event.fact, SagaWoken) or owner in {None, reporter.incarnation}
+
+
+def _check_times(definition: Definition, event: Event, call: CallState) -> None:
+    attempt, template = call.open, call_of(definition, call)
+    assert attempt is not None, call
+    assert attempt.send_by == event.reporter.send_until
+    assert attempt.quiet_at == attempt.send_by + template.timeout + template.late_window
+    if call.uncertain:
+        assert event.at <= call.first_sent_at + template.key_lifetime
+
+
+def _check_opened_action(
+    definition: Definition, before: Saga | None, after: Saga, call: CallState
+) -> None:
+    template = call_of(definition, call)
+    if call.uncertain:
+        assert template.may_be_asked_again or template.on_unknown is OnUnknown.RESEND
+    if is_rolling_back(after):
+        known = None if before is None else before.call(call.step, ACTION)
+        assert known is not None, "no forward effect is begun once the rollback is decided"
+        assert call.settling
+        assert template.may_be_asked_again
+        return
+    for step in definition.steps:
+        if step.id == call.step:
+            return
+        assert after.step_effect(step.id) is Effect.DONE
+
+
+def _check_opened_compensation(definition: Definition, after: Saga, call: CallState) -> None:
+    assert is_rolling_back(after)
+    action = after.call(call.step, ACTION)
+    assert action is not None, call
+    assert action.effect is not Effect.NONE
+    if action.effect is Effect.UNKNOWN:
+        assert attempts.is_quiet(action, at=after.updated_at)
+    for step in reversed(definition.steps):
+        if step.id == call.step:
+            return
+        assert after.step_effect(step.id) is Effect.NONE
