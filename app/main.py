@@ -13,7 +13,6 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from importlib import metadata
 from pathlib import Path
 from typing import override
 
@@ -41,6 +40,7 @@ from app.store import (
     ensure_tenant,
     migrate,
 )
+from app.version import installed_version
 
 log = structlog.get_logger(__name__)
 
@@ -50,6 +50,7 @@ WRITER_CONNECTIONS = 1
 BEAT_CONNECTIONS = 1
 """Separate pools: neither a crowd of readers nor a recovery can starve a heartbeat or a commit."""
 
+DEFINITION_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 DATABASE_WAIT_SECONDS = 30.0
 REQUESTS_WAIT_SECONDS = 5
 
@@ -62,7 +63,7 @@ class Role(StrEnum):
     ENGINE = "engine"
 
 
-class CannotStart(Exception):  # noqa: N818 - printed to a person, as a sentence
+class CannotStart(Exception):
     """The service cannot start; the message says why and what to do."""
 
 
@@ -126,7 +127,15 @@ async def serve(settings: Settings, *, role: Role) -> None:
             variables=settings.vars,
         )
         await _publish_shipped(context, settings.sagas_dir)
-        engine = _engine(settings, store, journal, replica, definitions, clock)
+        transport = AiohttpTransport(connections_per_host_max=settings.connections_per_host)
+        engine = Engine(
+            database=store.engine,
+            journal=journal,
+            replica=replica,
+            definitions=definitions,
+            connector=HttpConnector(transport),
+            clock=clock,
+        )
         heart = Heart(replica, on_revoked=engine.lose_all)
         await heart.start()
         stack.push_async_callback(heart.stop)
@@ -136,30 +145,10 @@ async def serve(settings: Settings, *, role: Role) -> None:
         await _run_api(settings, context, replica, engine, role=role, listener=listener)
 
 
-def _engine(
-    settings: Settings,
-    store: _Store,
-    journal: Journal,
-    replica: Replica,
-    definitions: Definitions,
-    clock: Clock,
-) -> Engine:
-    transport = AiohttpTransport(connections_per_host_max=settings.connections_per_host)
-    return Engine(
-        database=store.engine,
-        journal=journal,
-        replica=replica,
-        definitions=definitions,
-        connector=HttpConnector(transport),
-        clock=clock,
-    )
-
-
 def _bind(settings: Settings) -> socket.socket:
     """Take the port first: if it is in use, nothing else needs to have started."""
+    listener = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET)
     try:
-        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        listener = socket.socket(family)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((settings.host, settings.port))
     except OSError as error:
@@ -227,22 +216,24 @@ async def _open(url: str) -> AsyncIterator[_Store]:
 
 async def _publish_shipped(context: Context, directory: Path) -> None:
     """Publish the definitions in a directory; what is unchanged makes no version."""
-    if not directory.is_dir():
-        log.info("no_sagas_directory", directory=str(directory))
-        return
-    for path in sorted(directory.iterdir()):
-        if path.suffix not in {".yaml", ".yml", ".json"}:
-            continue
+    for path, raw in await asyncio.to_thread(_read_shipped, directory):
         kind = "application/json" if path.suffix == ".json" else "application/yaml"
         try:
-            document = read_document(path.read_bytes(), content_type=kind)
-            result = await publish_definition(context, document)
+            result = await publish_definition(context, read_document(raw, content_type=kind))
         except InvalidDefinition as error:
             faults = "\n".join(f"  {f.path}: {f.message} ({f.accepted})" for f in error.faults)
             raise CannotStart(f"{path} is not a valid definition:\n{faults}") from error
         reference = result.published.reference
         if result.published.is_new:
             log.info("definition_published", name=reference.name, version=reference.version)
+
+
+def _read_shipped(directory: Path) -> list[tuple[Path, bytes]]:
+    if not directory.is_dir():
+        log.info("no_sagas_directory", directory=str(directory))
+        return []
+    files = [path for path in sorted(directory.iterdir()) if path.suffix in DEFINITION_SUFFIXES]
+    return [(path, path.read_bytes()) for path in files]
 
 
 class _Server(uvicorn.Server):
@@ -283,7 +274,7 @@ async def _run_api(
         context,
         api_keys=settings.api_keys,
         readiness=readiness,
-        version=metadata.version("amends"),
+        version=installed_version(),
         serves_sagas=role is not Role.ENGINE,
     )
     config = uvicorn.Config(
@@ -335,5 +326,3 @@ async def _readiness(context: Context, replica: Replica) -> Readiness:
     except (StoreUnavailable, TimeoutError) as error:
         reasons.append(f"the database does not answer: {error}".rstrip(": "))
     return Readiness(is_ready=not reasons, reasons=tuple(reasons))
-
-

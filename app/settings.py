@@ -2,12 +2,20 @@
 
 import ipaddress
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import platformdirs
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+def _default_data_dir() -> Path:
+    """Under the user's data directory; root's is closed to the user that Postgres runs as."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/amends")
+    return Path(platformdirs.user_data_dir("amends"))
 
 
 class Settings(BaseSettings):
@@ -24,7 +32,7 @@ class Settings(BaseSettings):
     database_url: str | None = None
     """A plain ``postgresql://`` URL. Without it the service starts its own Postgres."""
 
-    data_dir: Path = Field(default_factory=lambda: Path(platformdirs.user_data_dir("amends")))
+    data_dir: Path = Field(default_factory=_default_data_dir)
     """Where the service's own Postgres keeps its data."""
 
     api_keys: Annotated[tuple[str, ...], NoDecode] = ()

@@ -62,11 +62,11 @@ def create_api(
     app.state.context = context
     app.state.readiness = readiness
     problems.register(app)
-    app.include_router(health.router)
+    routers = [sagas.router, definitions.router, events.router] if serves_sagas else []
+    for router in (*routers, health.router):
+        # Not ``include_router``: requests would look for their route twice, router by router.
+        app.router.routes.extend(router.routes)
     if serves_sagas:
-        app.include_router(definitions.router)
-        app.include_router(sagas.router)
-        app.include_router(events.router)
         documentation.complete(app, needs_key=bool(api_keys))
     return app
 

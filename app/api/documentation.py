@@ -12,6 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from app.api.headers import IDEMPOTENCY_KEY as KEY_PATTERN, WAIT_SECONDS_MAX
 from app.schemas.definitions import DefinitionQuery
 from app.schemas.events import EventQuery
 from app.schemas.examples import DEFINITION, DEFINITION_YAML
@@ -66,6 +67,33 @@ SAGA_HEADERS: Json = {
     },
 }
 
+PREFER = (
+    "Prefer",
+    (
+        "`wait=20` holds the answer until the saga is at rest (final, or stuck), for so many "
+        f"seconds at the most; {WAIT_SECONDS_MAX} is the longest (RFC 7240)."
+    ),
+    {"type": "string", "examples": ["wait=20"]},
+)
+IDEMPOTENCY_KEY = (
+    "Idempotency-Key",
+    (
+        "Names this request for ever: sent again with the same body, it starts nothing and "
+        "answers with the same saga. Printable ASCII; a UUID will do."
+    ),
+    {"type": "string", "pattern": f"^{KEY_PATTERN}$", "minLength": 1, "maxLength": 255},
+)
+IF_NONE_MATCH = (
+    "If-None-Match",
+    "The ETag of what is known already: 304 if nothing has changed.",
+    {"type": "string"},
+)
+LAST_EVENT_ID = (
+    "Last-Event-ID",
+    "Of a stream: the last `seq` that was seen; it goes on after it.",
+    {"type": "string", "pattern": "^[0-9]+$"},
+)
+
 STREAM_RESPONSES: dict[int | str, Json] = {
     200: {
         "description": "A page of the journal, or a stream of it.",
@@ -112,6 +140,27 @@ def describe_query(shape: type[BaseModel]) -> Json:
     """Query parameters of this shape."""
     properties = shape.model_json_schema(ref_template=_REFERENCE)["properties"]
     return {"parameters": [_parameter(name, schema) for name, schema in properties.items()]}
+
+
+def describe_headers(*headers: tuple[str, str, Json]) -> Json:
+    """Header fields that may be sent: name, description and schema of each."""
+    return {
+        "parameters": [
+            {
+                "name": name,
+                "in": "header",
+                "required": False,
+                "description": description,
+                "schema": schema,
+            }
+            for name, description, schema in headers
+        ]
+    }
+
+
+def merged(*described: Json) -> Json:
+    """The parameters of several descriptions, one after the other."""
+    return {"parameters": [each for part in described for each in part["parameters"]]}
 
 
 def complete(app: FastAPI, *, needs_key: bool) -> None:

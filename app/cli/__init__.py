@@ -30,13 +30,16 @@ def serve(
     ] = "all",
 ) -> None:
     """Run the service."""
-    import uvloop  # noqa: PLC0415 - `amends --help` needs none of it
+    import uvloop
 
-    from app.core.errors import ServiceError  # noqa: PLC0415
-    from app.embedded_postgres import EmbeddedPostgresError  # noqa: PLC0415
-    from app.main import CannotStart, Role  # noqa: PLC0415
-    from app.main import serve as run  # noqa: PLC0415
-    from app.telemetry import configure_logs  # noqa: PLC0415
+    from app.core.errors import ServiceError
+    from app.embedded_postgres import EmbeddedPostgresError
+    from app.main import (
+        CannotStart,
+        Role,
+        serve as run,
+    )
+    from app.telemetry import configure_logs
 
     if role not in set(Role):
         _fail(f"--role is {role!r}; it must be one of {', '.join(Role)}")
@@ -52,17 +55,17 @@ def serve(
 @app.command()
 def migrate() -> None:
     """Bring the schema of AMENDS_DATABASE_URL to this release's."""
-    from app.core.errors import StoreUnavailable  # noqa: PLC0415
-    from app.store import migrate as run  # noqa: PLC0415
+    from app.core.errors import StoreUnavailable
+    from app.store import migrate as run
 
     settings = _settings()
     if settings.database_url is None:
         _fail("AMENDS_DATABASE_URL is not set; the service's own Postgres is migrated by itself")
     try:
-        revision = asyncio.run(run(settings.database_url))
+        asyncio.run(run(settings.database_url))
     except (StoreUnavailable, OSError) as error:
         _fail(f"the database does not answer: {error}")
-    typer.echo(f"the schema is at revision {revision}")
+    typer.echo("the schema is this release's")
 
 
 def main() -> None:
@@ -71,9 +74,9 @@ def main() -> None:
 
 
 def _settings() -> "Settings":
-    from pydantic import ValidationError  # noqa: PLC0415
+    from pydantic import ValidationError
 
-    from app.settings import Settings  # noqa: PLC0415
+    from app.settings import Settings
 
     try:
         return Settings()

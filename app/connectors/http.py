@@ -5,8 +5,6 @@ The rest of the request is sent as it was stored.
 """
 
 import hashlib
-from importlib import metadata
-from typing import Final
 
 from app.connectors import content_encoding
 from app.connectors.answers import read_answer
@@ -18,8 +16,7 @@ from app.connectors.transport import (
     TransportRequest,
 )
 from app.core.observation import NotSent, NotSentReason, Observation
-
-DISTRIBUTION: Final = "amends"
+from app.version import DISTRIBUTION, installed_version
 
 
 class HttpConnector:
@@ -33,7 +30,7 @@ class HttpConnector:
     def __init__(self, transport: Transport, *, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
         self._transport = transport
         self._answer_bytes_max = answer_bytes_max
-        self._user_agent = f"{DISTRIBUTION}/{_installed_version()}"
+        self._user_agent = f"{DISTRIBUTION}/{installed_version()}"
 
     async def attempt(self, call: OutgoingCall) -> Observation:
         """Carry out one attempt and say what was seen; see ``Connector``."""
@@ -89,10 +86,3 @@ def _traceparent(call: OutgoingCall) -> str:
     attempt = call.key.bytes + call.attempt.to_bytes(4)
     span_id = hashlib.blake2b(attempt, digest_size=8).hexdigest()
     return f"00-{call.saga_id.hex}-{span_id}-01"
-
-
-def _installed_version() -> str:
-    try:
-        return metadata.version(DISTRIBUTION)
-    except metadata.PackageNotFoundError:  # run from a checkout that was never installed
-        return "0"

@@ -187,6 +187,11 @@ class RowRefused(ServiceError):
         self.sqlstate = sqlstate
         super().__init__(f"the database refuses saga {saga} (SQLSTATE {sqlstate}): {message}")
 
+    @property
+    def is_contention(self) -> bool:
+        """Somebody else held the row's lock for too long; nothing is wrong with the row."""
+        return self.sqlstate == "55P03"
+
 
 class IllegalEvent(Exception):
     """A (state, event) pair that cannot occur: a bug of ours, never the caller's."""

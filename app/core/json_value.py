@@ -1,3 +1,3 @@
 """JSON as Python holds it: what definitions, inputs, outputs and expressions are made of."""
 
-type JsonValue = None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]
+type JsonValue = bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None

@@ -1,7 +1,6 @@
 """The dispatcher: carries out attempts whose intents are committed, and reports what was seen."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -54,12 +53,9 @@ class Dispatcher:
         self._out[name] = task
         task.add_done_callback(lambda _: self._done(name))
 
-    async def wait_quiet(self, *, seconds_max: float) -> bool:
-        """Wait until nothing is out; returns whether that came in time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds_max):
-                await self._quiet.wait()
-        return self._quiet.is_set()
+    async def wait_quiet(self) -> None:
+        """Wait until nothing is out."""
+        await self._quiet.wait()
 
     async def stop(self) -> None:
         """Break off what is still out; nobody reports it, and the heir finds it unknown."""

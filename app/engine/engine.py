@@ -11,16 +11,20 @@ the saga's next timer is set; if not, the saga is let go. Sagas of others come i
 """
 
 import asyncio
+import contextlib
 import datetime as dt
 from collections.abc import Coroutine
+from dataclasses import replace
 
 import structlog
 
 from app.clock import Clock
 from app.connectors import Connector
+from app.core.definition import Definition
 from app.core.errors import Fenced, NotFound, RowRefused, ServiceError, StoreUnavailable
 from app.core.events import AttemptObserved, Fact, SagaWoken
 from app.core.identity import Incarnation, SagaId
+from app.core.observation import Answered
 from app.core.saga import Saga
 from app.engine.dispatcher import Dispatcher
 from app.engine.loop import Loop
@@ -33,7 +37,7 @@ from app.store import (
     Replica,
     claim_due,
     claim_orphans,
-    list_moved,
+    list_owned,
     set_aside,
 )
 
@@ -41,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 CLAIM_BATCH = 500
 CLAIM_SECONDS = 0.5
-MOVES_SECONDS = 1.0
+MOVES_SECONDS = 0.5
 RESCUE_SECONDS = 1.0
 RETRY_SECONDS = 0.2
 TIMER_SLACK_SECONDS = 0.002
@@ -78,6 +82,7 @@ class Engine:
         self._timers: dict[SagaId, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._suspect: SagaId | None = None
+        self._differing: dict[SagaId, int | None] = {}
         self._loops = [
             Loop("claims", self._claim, every_seconds=CLAIM_SECONDS),
             Loop("moves", self._follow_moves, every_seconds=MOVES_SECONDS),
@@ -112,7 +117,12 @@ class Engine:
         for saga in list(self._held.values()):
             if not saga.open_calls(self._replica.incarnation):
                 self._spawn(self._wake(saga.id))
-        if not await self._dispatcher.wait_quiet(seconds_max=DRAIN_SECONDS_MAX):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS_MAX):
+                await self._dispatcher.wait_quiet()
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
+        if self._dispatcher.in_flight:
             log.warning("attempts_broken_off", count=self._dispatcher.in_flight)
         await self._dispatcher.stop()
         for timer in self._timers.values():
@@ -148,17 +158,18 @@ class Engine:
             self._spawn(self._send(saga))
 
     async def _send(self, saga: Saga) -> None:
-        facts = saga.facts
+        definition = await self._definition(saga)
+        for call in saga.open_calls(self._replica.incarnation):
+            self._dispatcher.dispatch(saga, call, definition)
+
+    async def _definition(self, saga: Saga) -> Definition:
+        """The saga's definition; kept in memory as a rule, else read until it is."""
         while True:
             try:
-                definition = await self._definitions.fetch(facts.tenant, facts.definition)
+                return await self._definitions.fetch(saga.facts.tenant, saga.facts.definition)
             except ServiceError as error:
                 log.warning("send_waits", saga_id=str(saga.id), error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
-            else:
-                break
-        for call in saga.open_calls(self._replica.incarnation):
-            self._dispatcher.dispatch(saga, call, definition)
 
     def _let_go(self, saga_id: SagaId) -> None:
         self._held.pop(saga_id, None)
@@ -229,6 +240,15 @@ class Engine:
                 log.warning("saga_gone", saga_id=str(saga_id))
                 self._let_go(saga_id)
             except RowRefused as error:
+                if error.is_contention:
+                    # What was observed must not be lost because somebody holds a lock.
+                    log.warning("record_waits", saga_id=str(saga_id), error=str(error))
+                    await asyncio.sleep(RETRY_SECONDS)
+                    continue
+                storable = _storable(fact)
+                if storable is not None:
+                    fact = storable
+                    continue
                 await self._set_aside(saga_id, reason=str(error))
             except ServiceError as error:
                 log.warning("record_waits", saga_id=str(saga_id), error=str(error))
@@ -298,17 +318,28 @@ class Engine:
             self._spawn(self._wake(claim.saga, losses=claim.losses))
 
     async def _follow_moves(self) -> bool:
-        """Read again the held sagas that others have moved, and do what they are owed."""
-        held = {saga_id: saga.seq for saga_id, saga in self._held.items()}
-        if not held:
-            return False
+        """Compare what this replica holds with what it owns, and mend the difference.
+
+        Others may have moved a saga that is held here, or taken it; and one that was claimed may
+        never have been taken up. What differs is read again and woken, once it has differed the
+        same way for two rounds: a commit of our own may be on its way to us.
+        """
+        incarnation = self._replica.incarnation
         async with self._database.read() as tx:
-            moved = await list_moved(tx, incarnation=self._replica.incarnation, held=held)
-        for saga_id in moved:
-            saga = self._held.get(saga_id)
-            if saga is not None and saga.seq == held[saga_id]:
+            owned = await list_owned(tx, incarnation=incarnation)
+        if incarnation != self._replica.incarnation:
+            return False
+        held = {saga_id: saga.seq for saga_id, saga in self._held.items()}
+        differing = {
+            saga_id: owned.get(saga_id)
+            for saga_id in {*owned, *held}
+            if owned.get(saga_id) != held.get(saga_id)
+        }
+        for saga_id, seq in differing.items():
+            if saga_id in self._differing and self._differing[saga_id] == seq:
                 self._journal.forget(saga_id)
                 self._spawn(self._wake(saga_id))
+        self._differing = differing
         return False
 
     async def _rescue(self) -> bool:
@@ -316,3 +347,12 @@ class Engine:
         if await self._replica.revoke_expired():
             self._loops[0].kick()
         return False
+
+
+def _storable(fact: Fact) -> Fact | None:
+    """The fact without the answer's body, which the database refuses; None if that is not it."""
+    if not isinstance(fact, AttemptObserved) or not isinstance(fact.observation, Answered):
+        return None
+    if not fact.observation.readable:
+        return None
+    return replace(fact, observation=replace(fact.observation, body=None, readable=False))

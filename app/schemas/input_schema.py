@@ -8,9 +8,10 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, override
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, validators
 from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
 from referencing import Registry
@@ -25,6 +26,10 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 SCHEMAS_MAX = 1_000
 """Within a schema. Checking one takes a millisecond, and nothing else runs meanwhile."""
+
+CHECKS_MAX = 200_000
+"""Of one keyword on one value; a second or two. Few bytes of ``allOf`` and ``$ref`` would else keep
+a processor busy for years."""
 
 _REFERENCE_ACCEPTED = "a part of this schema, as #/$defs/address"
 # The keywords that hold schemas: JSON Schema 2020-12, sections 8 and 10 to 11.
@@ -47,9 +52,37 @@ _SEVERAL = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _NAMED = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
 _TEXT_CHARACTERS_MAX = 200
 
-# What jsonschema lets through where a schema drives it too far: into its own depth, or out of the
+
+class _TooMuch(Exception):
+    """A check takes more than ``CHECKS_MAX``."""
+
+    @override
+    def __str__(self) -> str:
+        return f"it takes more than {CHECKS_MAX} checks"
+
+
+# What comes through where a schema drives jsonschema too far: into its own depth, or out of the
 # range of a float or of ``re``.
-_TOO_FAR = (RecursionError, ArithmeticError, Unresolvable)
+_TOO_FAR = (RecursionError, ArithmeticError, Unresolvable, _TooMuch)
+
+_checks_left: ContextVar[int] = ContextVar("checks_left")
+
+
+def _counted(keyword: Any) -> Any:  # noqa: ANN401 - jsonschema's own words for it
+    def check(validator: Any, rule: Any, instance: Any, schema: Any) -> Any:  # noqa: ANN401 - as above
+        left = _checks_left.get()
+        if left == 0:
+            raise _TooMuch
+        _checks_left.set(left - 1)
+        return keyword(validator, rule, instance, schema)
+
+    return check
+
+
+_CountingValidator = validators.extend(  # type: ignore[no-untyped-call] # its stub has no types
+    Draft202012Validator,
+    {name: _counted(keyword) for name, keyword in Draft202012Validator.VALIDATORS.items()},
+)
 
 
 def check_input_schema(schema: JsonValue) -> list[Fault]:
@@ -95,9 +128,14 @@ def check_input(schema: JsonValue, value: JsonValue) -> list[Fault]:
         return [Fault(path="input", message=message, accepted="what the input schema describes")]
 
 
-def _validator(schema: Any) -> Validator:  # noqa: ANN401 - jsonschema's own words for it
+def _validator(schema: JsonValue) -> Validator:
+    if isinstance(schema, dict):
+        # It is known; and jsonschema would go by it, to a validator that does not count.
+        schema = {name: value for name, value in schema.items() if name != "$schema"}
+    _checks_left.set(CHECKS_MAX)
     # An empty registry: whatever is not in the schema is not found, and never fetched.
-    return Draft202012Validator(schema, registry=Registry())
+    validator: Validator = _CountingValidator(schema, registry=Registry())
+    return validator
 
 
 def _words(error: Exception) -> str:
@@ -154,7 +192,11 @@ def _foreign(schema: JsonValue) -> Iterator[Fault]:
     """What belongs to another dialect, or to another document."""
     for path, keywords in _schemas(schema):
         dialect = keywords.get("$schema", DIALECT)
-        if isinstance(dialect, str) and dialect.rstrip("#") != DIALECT:
+        if keywords is not schema and "$schema" in keywords:
+            message = "'$schema' is for the whole schema"
+            accepted = "a part of it without '$schema'"
+            yield Fault(path=child_path(path, "$schema"), message=message, accepted=accepted)
+        elif isinstance(dialect, str) and dialect.rstrip("#") != DIALECT:
             message = f"the dialect {shown(dialect)} is not supported"
             yield Fault(path=child_path(path, "$schema"), message=message, accepted=DIALECT)
         if "$id" in keywords:

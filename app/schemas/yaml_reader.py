@@ -109,6 +109,8 @@ class _Reader:
     def _fault(self, event: yaml.Event, path: str, message: str, *, accepted: str) -> None:
         where = _position(event.start_mark)
         self._faults.add(path, f"{where}: {message}", accepted=accepted)
+        if self._faults.is_full:
+            raise _Stopped
 
     def _read_node(self, event: yaml.Event, path: str, depth: int) -> JsonValue:
         if depth > DEPTH_MAX:

@@ -4,7 +4,7 @@ from app.store.claims import (
     Claim,
     claim_due,
     claim_orphans,
-    list_moved,
+    list_owned,
     list_without_reason,
     set_aside,
 )
@@ -58,7 +58,7 @@ __all__ = [
     "find_latest",
     "list_definitions",
     "list_entries",
-    "list_moved",
+    "list_owned",
     "list_sagas",
     "list_versions",
     "list_without_reason",

@@ -59,12 +59,8 @@ UPDATE sagas SET owner = NULL, due_at = amends_now() + $3::interval, losses = lo
 WHERE id = $1 AND owner = $2
 """
 
-# Of the sagas that this replica holds: those that others have moved, or claimed.
-_MOVED = """
-SELECT x.id FROM unnest($2::uuid[], $3::integer[]) AS x (id, seq)
-JOIN sagas s ON s.id = x.id
-WHERE s.seq <> x.seq OR s.owner IS DISTINCT FROM $1
-"""
+# What this replica owns, by the heads: to be compared with what it believes that it owns.
+_OWNED = "SELECT id, seq FROM sagas WHERE owner = $1"
 
 # Must return no rows, in tests and in production: a saga that is not at rest and that nothing
 # will move. Its owner is unknown, or it has neither owner nor due time. (Owners that are revoked
@@ -122,12 +118,10 @@ async def set_aside(
     await tx.execute(_SET_ASIDE, saga, incarnation, delay)
 
 
-async def list_moved(
-    tx: ReadTx, *, incarnation: Incarnation, held: dict[SagaId, int]
-) -> list[SagaId]:
-    """Of the sagas held at the given ``seq``: those that another replica has moved or taken."""
-    rows = await tx.fetch(_MOVED, incarnation, list(held.keys()), list(held.values()))
-    return [SagaId(row["id"]) for row in rows]
+async def list_owned(tx: ReadTx, *, incarnation: Incarnation) -> dict[SagaId, int]:
+    """The sagas that an incarnation owns, with their ``seq``."""
+    rows = await tx.fetch(_OWNED, incarnation)
+    return {SagaId(row["id"]): row["seq"] for row in rows}
 
 
 async def list_without_reason(tx: ReadTx) -> list[SagaId]:

@@ -36,6 +36,14 @@ UNREACHABLE = (
 )
 """What a lost or refused connection raises; ``TimeoutError`` is an ``OSError``."""
 
+CONTENDED = (
+    asyncpg.LockNotAvailableError,
+    asyncpg.QueryCanceledError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+)
+"""What others' work can do to a statement; the same one may succeed a moment later."""
+
 
 def sqlalchemy_url(url: str) -> str:
     """A plain ``postgresql://`` URL as SQLAlchemy wants it for asyncpg."""
@@ -188,3 +196,5 @@ def unavailable() -> Iterator[None]:
         raise StoreUnavailable(f"the database does not answer: {error.orig}") from error
     except UNREACHABLE as error:
         raise StoreUnavailable(f"the database does not answer: {error}") from error
+    except CONTENDED as error:
+        raise StoreUnavailable(f"the database is busy with the same rows: {error}") from error

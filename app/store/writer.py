@@ -38,7 +38,6 @@ _ROW_ERRORS = ("22", "23", "54")
 """SQLSTATE classes that belong to a row: data, integrity, limits."""
 
 _LOCK_NOT_AVAILABLE = "55P03"
-_VICTIM = frozenset({"40001", "40P01"})
 
 
 class Outcome(Enum):
@@ -145,6 +144,12 @@ class Writer:
                 log.warning("writer_connection_lost", error=str(error), waiting=len(batch))
                 await self._rest(pause)
                 pause = min(pause * 2, RECONNECT_SECONDS_MAX)
+            except Exception:
+                # A bug of ours: the callers are told, and the next batch gets its chance.
+                log.exception("writer_crashed")
+                for ticket in batch:
+                    ticket.settle(StoreUnavailable("our own code failed while storing"))
+                batch = []
 
     async def _rest(self, seconds: float) -> None:
         """Wait before the next connection, or until the end is near."""
@@ -197,19 +202,19 @@ class _Flusher:
             One of ``UNREACHABLE``: the connection broke; the tickets that are not settled are to be
                 sent again.
         """
-        try:
-            await self._send(batch)
-        except asyncpg.PostgresError as error:
-            state = error.sqlstate or ""
-            if isinstance(error, UNREACHABLE):
+        while True:
+            try:
+                return await self._send(batch)
+            except (asyncpg.SerializationError, asyncpg.DeadlockDetectedError):
+                continue  # a victim of others: the same once more
+            except UNREACHABLE:
                 raise
-            if state in _VICTIM:
-                await self.flush(batch)
-            elif state[:2] in _ROW_ERRORS or state == _LOCK_NOT_AVAILABLE:
-                await self._isolate(batch, error)
-            else:
-                # A full disk, a read-only server, a bug of ours: nobody's row, and not harmless
-                # to insist on. The connection is replaced, and the batch waits.
+            except asyncpg.PostgresError as error:
+                state = error.sqlstate or ""
+                if state[:2] in _ROW_ERRORS or state == _LOCK_NOT_AVAILABLE:
+                    return await self._isolate(batch, error)
+                # A full disk, a read-only server: nobody's row. The connection is replaced, and
+                # the batch waits.
                 log.exception("flush_failed", sqlstate=state)
                 raise asyncpg.InterfaceError(str(error)) from error
 

@@ -115,9 +115,7 @@ class Demo:
 async def main(console: Console) -> int:
     """Set the stage, play, and judge; returns the exit code."""
     begun_at = time.monotonic()
-    place = Path(tempfile.mkdtemp(prefix="amends-demo-"))
-    # As root, Postgres runs as another user, and must reach its directory.
-    place.chmod(0o755)
+    place = _make_place()
     world = Process(
         "the world",
         ["-m", "examples.world", "--port", "0", "--ledger", str(place / "world.db")],
@@ -145,6 +143,13 @@ async def main(console: Console) -> int:
         await world.stop()
         shutil.rmtree(place, ignore_errors=True)
     return _judge(console, demo, ledger, seconds=time.monotonic() - begun_at)
+
+
+def _make_place() -> Path:
+    place = Path(tempfile.mkdtemp(prefix="amends-demo-"))
+    # As root, Postgres runs as another user, and must reach its directory.
+    place.chmod(0o755)
+    return place
 
 
 def _service(place: Path, *, world_url: str) -> Process:

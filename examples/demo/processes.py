@@ -13,7 +13,7 @@ START_SECONDS_MAX = 45.0
 STOP_SECONDS_MAX = 30.0
 
 
-class StartFailed(Exception):  # noqa: N818 - printed to a person, as a sentence
+class StartFailed(Exception):
     """A process ended, or said nothing, before it was ready."""
 
 

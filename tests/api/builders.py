@@ -22,7 +22,9 @@ def a_step(step: str, *, idempotent: bool = True) -> Json:
     }
 
 
-def a_document(name: str = "book_trip", *, steps: list[Json] | None = None, **more: JsonValue) -> Json:
+def a_document(
+    name: str = "book_trip", *, steps: list[Json] | None = None, **more: JsonValue
+) -> Json:
     """A definition of two steps."""
     chosen: list[JsonValue] = [*(steps or [a_step("flight"), a_step("hotel")])]
     return {"amends": 1, "name": name, "steps": chosen, **more}

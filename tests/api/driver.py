@@ -77,9 +77,7 @@ class Driver:
         """Let the undo of the first step be refused: the saga is stuck."""
         await self.answer(saga, "flight", body={"id": "F1"})
         await self.answer(saga, "hotel", 402)
-        return await self.answer(
-            saga, "flight", 400, body="no", direction=Direction.COMPENSATION
-        )
+        return await self.answer(saga, "flight", 400, body="no", direction=Direction.COMPENSATION)
 
     async def wake(self, saga: UUID) -> Saga:
         """Take up a saga that this replica owns."""

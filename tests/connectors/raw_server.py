@@ -98,10 +98,14 @@ class RawServer:
 
 
 @contextlib.asynccontextmanager
-async def serving(behaviour: Behaviour, *, tls: bool = False) -> AsyncIterator[RawServer]:
+async def serving(
+    behaviour: Behaviour, *, tls: bool = False, receive_buffer_bytes: int | None = None
+) -> AsyncIterator[RawServer]:
     """Run ``behaviour`` for each connection; what it still does at the end is cancelled."""
     running: set[asyncio.Task[None]] = set()
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        if receive_buffer_bytes is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         server = RawServer(port=listener.getsockname()[1], scheme="https" if tls else "http")
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

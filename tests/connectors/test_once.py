@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from aiohttp.client_reqrep import ClientRequest, ClientResponse
+from aiohttp.connector import Connection
 
 from app.connectors import AiohttpTransport, Connector, HttpConnector
 from app.core.observation import Answered, BrokenOff, BrokenOffReason
@@ -57,6 +59,31 @@ async def test_gate_alone_stops_a_resend() -> None:
 
     assert isinstance(second, BrokenOff)
     assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("body", [None, "x", "x" * 100_000])
+async def test_first_byte_leaves_in_the_turn_of_the_question(
+    monkeypatch: pytest.MonkeyPatch, body: str | None
+) -> None:
+    """Between asking whether it is too late and the first byte, the event loop gets no turn."""
+    waiting: list[int] = []
+    send = ClientRequest.send
+
+    async def send_and_look(self: ClientRequest, conn: Connection) -> ClientResponse:
+        response = await send(self, conn)
+        assert conn.transport is not None
+        waiting.append(conn.transport.get_write_buffer_size())
+        return response
+
+    monkeypatch.setattr(ClientRequest, "send", send_and_look)
+    connector = HttpConnector(AiohttpTransport())
+
+    async with serving(answering(answer())) as server:
+        for _ in range(2):
+            await connector.attempt(a_call(server.url(), body=body))
+    await connector.close()
+
+    assert waiting == [0, 0]
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])

@@ -525,7 +525,7 @@ def test_too_many_expressions_are_a_fault() -> None:
 )
 def test_what_json_or_the_database_cannot_hold_is_a_fault(value: JsonValue, message: str) -> None:
     """Such a value would be lost or refused later; it is refused here."""
-    (fault,) = faults_of(with_value(IN_ACTION, {"x": [value]}))
+    (fault,) = faults_of(with_value((*HTTP, "json"), {"x": [value]}))
 
     assert fault.path == "steps[1].action.http.json.x[0]"
     assert fault.message == message
@@ -533,7 +533,7 @@ def test_what_json_or_the_database_cannot_hold_is_a_fault(value: JsonValue, mess
 
 def test_a_name_that_cannot_be_stored_is_a_fault() -> None:
     """Names of fields are text too."""
-    (fault,) = faults_of(with_value(IN_ACTION, {"a\0": 1}))
+    (fault,) = faults_of(with_value((*HTTP, "json"), {"a\0": 1}))
 
     assert fault.path == "steps[1].action.http.json"
 

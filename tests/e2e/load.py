@@ -47,7 +47,7 @@ class Api:
         body: object = None,
         *,
         headers: Mapping[str, str] | None = None,
-        data: bytes | None = None,
+        data: object = None,
         seconds_max: float = CALL_SECONDS_MAX,
     ) -> Answer:
         """One request to the first replica, once; raises one of `UNANSWERED`."""

@@ -62,6 +62,11 @@ def test_a_valid_schema_has_no_faults(schema: JsonValue) -> None:
             "the dialect 'http://json-schema.org/draft-07/schema#' is not supported",
         ),
         (
+            {"items": {"$schema": DIALECT}},
+            "input.items.$schema",
+            "'$schema' is for the whole schema",
+        ),
+        (
             {"$defs": {"a": {"$id": "https://example.test/"}}},
             "input.$defs.a.$id",
             "'$id' would make references lead elsewhere",
@@ -223,6 +228,41 @@ def test_a_circle_that_only_an_input_meets_is_a_fault() -> None:
     (fault,) = check_input(schema, {"a": 1})
     assert fault.path == "input"
     assert "circle" in fault.message
+
+
+@pytest.mark.parametrize("dialect", [{}, {"$schema": DIALECT}])
+def test_a_schema_that_unfolds_without_end_is_a_fault(dialect: dict[str, JsonValue]) -> None:
+    """A few lines that double thirty times are stopped when published."""
+    parts: dict[str, JsonValue] = {
+        f"a{number}": {"allOf": [{"$ref": f"#/$defs/a{number + 1}"}] * 2} for number in range(30)
+    }
+    schema: JsonValue = {**dialect, "$ref": "#/$defs/a0", "$defs": {**parts, "a30": {}}}
+
+    (fault,) = check_input_schema(schema)
+
+    assert fault.message == "the schema cannot be used: it takes more than 200000 checks"
+
+
+@pytest.mark.parametrize("dialect", [{}, {"$schema": DIALECT}])
+def test_an_input_that_unfolds_without_end_is_a_fault(dialect: dict[str, JsonValue]) -> None:
+    """A schema that doubles at each level of an input is stopped when a saga is started."""
+    child: JsonValue = {"properties": {"child": {"$ref": "#"}}}
+    schema: JsonValue = {**dialect, "allOf": [child, child]}
+    value: JsonValue = 1
+    for _ in range(30):
+        value = {"child": value}
+
+    assert check_input_schema(schema) == []
+    (fault,) = check_input(schema, value)
+    assert fault.message == "it cannot be checked: it takes more than 200000 checks"
+
+
+def test_each_check_has_its_own_allowance() -> None:
+    """A large input leaves as much for the next one."""
+    schema: JsonValue = {"items": {"type": "integer"}}
+    value: JsonValue = list(range(100_000))
+
+    assert [check_input(schema, value) for _ in range(3)] == [[], [], []]
 
 
 def test_a_deep_input_is_a_fault() -> None:

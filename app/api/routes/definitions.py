@@ -5,12 +5,12 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from app.api.bodies import read_document_body
-from app.api.dependencies import DefinitionPath, ServiceContext
 from app.api.documentation import describe_document, describe_query, problem_responses
 from app.api.identifiers import definition_name_of, version_of
 from app.api.pages import name_cursor, read_name_cursor
 from app.api.queries import read_query
 from app.api.replies import reply
+from app.api.surroundings import DefinitionPath, VersionPath, context_of
 from app.operations import (
     StoredDefinition,
     find_definitions,
@@ -47,9 +47,7 @@ router = APIRouter(prefix="/v1/definitions", tags=["definitions"])
     },
     openapi_extra=describe_document(),
 )
-async def publish_definition(
-    request: Request, context: ServiceContext, name: DefinitionPath
-) -> Response:
+async def publish_definition(request: Request, name: DefinitionPath) -> Response:
     """Other content makes the next version; the same content makes nothing.
 
     All faults are told at once, each with its path and what would be accepted. The name in the path
@@ -57,7 +55,7 @@ async def publish_definition(
     """
     raw, content_type = await read_document_body(request)
     document = read_document(raw, content_type=content_type)
-    result = await publish(context, document, name=name)
+    result = await publish(context_of(request), document, name=name)
     published = result.published
     body = PublishResponse(
         name=published.reference.name,
@@ -93,11 +91,11 @@ async def validate_definition(request: Request) -> Response:
     responses=problem_responses(422),
     openapi_extra=describe_query(DefinitionQuery),
 )
-async def list_definitions(request: Request, context: ServiceContext) -> Response:
+async def list_definitions(request: Request) -> Response:
     """The latest version of each, by name."""
     query = read_query(request, DefinitionQuery)
     after = "" if query.cursor is None else read_name_cursor(query.cursor)
-    listed = await find_definitions(context, after=after, limit=query.limit + 1)
+    listed = await find_definitions(context_of(request), after=after, limit=query.limit + 1)
     shown = listed[: query.limit]
     items = [
         DefinitionSummary(
@@ -121,9 +119,9 @@ async def list_definitions(request: Request, context: ServiceContext) -> Respons
     response_model=DefinitionResponse,
     responses=problem_responses(404),
 )
-async def get_definition(context: ServiceContext, name: DefinitionPath) -> Response:
+async def get_definition(request: Request, name: DefinitionPath) -> Response:
     """The latest version, with its document as it was published."""
-    return reply(_show(await fetch_definition(context, definition_name_of(name))))
+    return reply(_show(await fetch_definition(context_of(request), definition_name_of(name))))
 
 
 @router.get(
@@ -133,9 +131,9 @@ async def get_definition(context: ServiceContext, name: DefinitionPath) -> Respo
     response_model=VersionList,
     responses=problem_responses(404),
 )
-async def list_definition_versions(context: ServiceContext, name: DefinitionPath) -> Response:
+async def list_definition_versions(request: Request, name: DefinitionPath) -> Response:
     """All versions, newest first; at most 1,000."""
-    stored = await fetch_definition(context, definition_name_of(name))
+    stored = await fetch_definition(context_of(request), definition_name_of(name))
     items = [
         VersionResponse(version=each.version, created_at=each.created_at)
         for each in stored.versions
@@ -151,12 +149,12 @@ async def list_definition_versions(context: ServiceContext, name: DefinitionPath
     responses=problem_responses(404),
 )
 async def get_definition_version(
-    context: ServiceContext, name: DefinitionPath, version: str
+    request: Request, name: DefinitionPath, version: VersionPath
 ) -> Response:
     """This very version; it never changes."""
     known_name = definition_name_of(name)
     number = version_of(known_name, version)
-    return reply(_show(await fetch_definition(context, known_name, version=number)))
+    return reply(_show(await fetch_definition(context_of(request), known_name, version=number)))
 
 
 def _show(stored: StoredDefinition) -> DefinitionResponse:

@@ -1,19 +1,27 @@
 """The journal of a saga: page by page, or as a stream that goes on until the saga is over."""
 
 from collections.abc import AsyncIterator
-from typing import Annotated
+from dataclasses import replace
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic_core import to_json
 
-from app.api.dependencies import SagaPath, ServiceContext
-from app.api.documentation import STREAM_RESPONSES, describe_query, problem_responses
+from app.api.documentation import (
+    LAST_EVENT_ID,
+    STREAM_RESPONSES,
+    describe_headers,
+    describe_query,
+    merged,
+    problem_responses,
+)
 from app.api.headers import EVENT_STREAM, prefers_stream
 from app.api.identifiers import saga_id_of
 from app.api.queries import read_query
 from app.api.replies import reply
+from app.api.surroundings import SagaPath, context_of
 from app.api.validation import validated
+from app.core.errors import InvalidRequest
 from app.core.identity import SagaId
 from app.operations import Context, get_saga, list_events, stream_events
 from app.schemas.event_view import show_event
@@ -29,14 +37,6 @@ _STREAM_HEADERS = {
     "X-Accel-Buffering": "no",  # nginx would collect what is to be seen at once
 }
 
-LastEventId = Annotated[
-    str | None,
-    Header(
-        alias="Last-Event-ID",
-        description="The `seq` that a stream was last seen at: it goes on after it.",
-    ),
-]
-
 
 @router.get(
     "/{saga_id}/events",
@@ -44,15 +44,9 @@ LastEventId = Annotated[
     summary="Read or stream the journal of a saga",
     response_model=EventPage,
     responses={**STREAM_RESPONSES, **problem_responses(404, 422)},
-    openapi_extra=describe_query(EventQuery),
+    openapi_extra=merged(describe_query(EventQuery), describe_headers(LAST_EVENT_ID)),
 )
-async def list_saga_events(
-    request: Request,
-    context: ServiceContext,
-    saga_id: SagaPath,
-    accept: Annotated[str, Header(alias="Accept", include_in_schema=False)] = "",
-    last_event_id: LastEventId = None,
-) -> Response:
+async def list_saga_events(request: Request, saga_id: SagaPath) -> Response:
     """What happened, in order, and what followed from it.
 
     With `Accept: text/event-stream` entries are sent as they are appended, until the saga is over;
@@ -60,11 +54,10 @@ async def list_saga_events(
     to stream the answer is 204, which tells such a client to stop.
     """
     query = read_query(request, EventQuery)
-    known_id = saga_id_of(saga_id)
-    if prefers_stream(accept):
-        after = query.after
-        if last_event_id is not None:
-            after = validated(EventQuery, {"after": last_event_id}).after
+    context, known_id = context_of(request), saga_id_of(saga_id)
+    if prefers_stream(request):
+        last_seen = request.headers.get("last-event-id")
+        after = query.after if last_seen is None else _read_seq(last_seen)
         return await _stream(context, known_id, after=after)
     entries = await list_events(context, known_id, after=query.after)
     shown = entries[: query.limit]
@@ -91,3 +84,11 @@ async def _events(context: Context, saga_id: SagaId, *, after: int) -> AsyncIter
         event = show_event(entry)
         head = f"id: {event.seq}\nevent: {event.type}\ndata: ".encode()
         yield head + to_json(event) + b"\n\n"
+
+
+def _read_seq(last_event_id: str) -> int:
+    try:
+        return validated(EventQuery, {"after": last_event_id}).after
+    except InvalidRequest as error:
+        faults = [replace(fault, path="Last-Event-ID") for fault in error.faults]
+        raise InvalidRequest(faults) from error

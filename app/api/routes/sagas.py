@@ -4,20 +4,22 @@ from fastapi import APIRouter, Request, Response
 
 from app.api.bodies import read_body
 from app.api.connection import while_connected
-from app.api.dependencies import (
-    Actor,
-    IdempotencyKey,
-    IfNoneMatch,
-    Prefer,
-    SagaPath,
-    ServiceContext,
+from app.api.documentation import (
+    IDEMPOTENCY_KEY,
+    IF_NONE_MATCH,
+    PREFER,
+    SAGA_HEADERS,
+    describe_body,
+    describe_headers,
+    describe_query,
+    problem_responses,
 )
-from app.api.documentation import SAGA_HEADERS, describe_body, describe_query, problem_responses
-from app.api.headers import etag_of, is_known, wait_seconds
+from app.api.headers import etag_of, idempotency_key, is_known, wait_seconds
 from app.api.identifiers import saga_id_of
 from app.api.pages import read_saga_cursor, saga_cursor
 from app.api.queries import read_query
 from app.api.replies import reply
+from app.api.surroundings import SagaPath, actor_of, context_of
 from app.core.errors import StoreUnavailable
 from app.operations import (
     Context,
@@ -62,20 +64,20 @@ _GONE = Response(status_code=204)
         202: {"description": "It is stored, and will come to an end.", "headers": SAGA_HEADERS},
         **problem_responses(400, 404, 409, 413, 415, 422),
     },
-    openapi_extra=describe_body(StartSagaRequest),
+    openapi_extra={
+        **describe_body(StartSagaRequest),
+        **describe_headers(IDEMPOTENCY_KEY, PREFER),
+    },
 )
-async def start_saga(
-    request: Request,
-    context: ServiceContext,
-    idempotency_key: IdempotencyKey = None,
-    prefer: Prefer = None,
-) -> Response:
+async def start_saga(request: Request) -> Response:
     """Once this has answered, the saga is stored, and crashes do not stop it.
 
     With an `Idempotency-Key` it may be sent again as often as one likes: it starts one saga. With
     `Prefer: wait=20` the answer is held until the saga is at rest: final, or stuck.
     """
+    key = idempotency_key(request)
     body = await read_body(request, StartSagaRequest)
+    context = context_of(request)
     started = await start(
         context,
         StartRequest(
@@ -85,10 +87,10 @@ async def start_saga(
             business_key=body.business_key,
             labels=body.labels,
             deadline=body.deadline,
-            idempotency_key=idempotency_key,
+            idempotency_key=key,
         ),
     )
-    seconds = wait_seconds(prefer or ())
+    seconds = wait_seconds(request)
     detail = await _rested(request, context, started, seconds=seconds)
     if detail is None:
         return _GONE
@@ -108,7 +110,7 @@ async def start_saga(
     responses=problem_responses(422),
     openapi_extra=describe_query(SagaQuery),
 )
-async def list_sagas(request: Request, context: ServiceContext) -> Response:
+async def list_sagas(request: Request) -> Response:
     """Newest first. Every filter that is given must fit."""
     query = read_query(request, SagaQuery)
     chosen = Filter(
@@ -120,7 +122,7 @@ async def list_sagas(request: Request, context: ServiceContext) -> Response:
         attention=query.attention,
         before=None if query.cursor is None else read_saga_cursor(query.cursor),
     )
-    heads = await find_sagas(context, chosen, limit=query.limit + 1)
+    heads = await find_sagas(context_of(request), chosen, limit=query.limit + 1)
     shown = heads[: query.limit]
     is_last = len(heads) == len(shown)
     cursor = None if is_last else saga_cursor(shown[-1].created_at, shown[-1].id)
@@ -137,20 +139,15 @@ async def list_sagas(request: Request, context: ServiceContext) -> Response:
         304: {"description": "The client knows this revision."},
         **problem_responses(404),
     },
+    openapi_extra=describe_headers(PREFER, IF_NONE_MATCH),
 )
-async def get_saga(
-    request: Request,
-    context: ServiceContext,
-    saga_id: SagaPath,
-    prefer: Prefer = None,
-    if_none_match: IfNoneMatch = None,
-) -> Response:
+async def get_saga(request: Request, saga_id: SagaPath) -> Response:
     """The saga with all its steps, in the order of its definition.
 
     With `Prefer: wait=20` the answer is held until the saga is at rest: final, or stuck.
     """
-    seconds = wait_seconds(prefer or ())
-    known_id = saga_id_of(saga_id)
+    seconds = wait_seconds(request)
+    context, known_id = context_of(request), saga_id_of(saga_id)
     if seconds is None:
         detail = await fetch_saga(context, known_id)
     else:
@@ -159,7 +156,7 @@ async def get_saga(
         if rested is None:
             return _GONE
         detail = rested
-    if is_known(etag_of(detail.saga.seq), if_none_match or ()):
+    if is_known(etag_of(detail.saga.seq), request):
         return Response(status_code=304, headers={"ETag": etag_of(detail.saga.seq)})
     return _reply(detail, waited=seconds)
 
@@ -176,17 +173,16 @@ async def get_saga(
     },
     openapi_extra=describe_body(VerbRequest),
 )
-async def cancel_saga(
-    request: Request, context: ServiceContext, actor: Actor, saga_id: SagaPath
-) -> Response:
+async def cancel_saga(request: Request, saga_id: SagaPath) -> Response:
     """No further step is begun; what may have happened is undone, in reverse.
 
     Asking again changes nothing. A saga that is over cannot be cancelled: 409 says what can be done
     instead.
     """
-    body = await read_body(request, VerbRequest)
-    known_id = saga_id_of(saga_id)
-    return _reply(await cancel(context, known_id, actor=actor, reason=body.reason), status=202)
+    reason = (await read_body(request, VerbRequest)).reason
+    context, known_id = context_of(request), saga_id_of(saga_id)
+    detail = await cancel(context, known_id, actor=actor_of(request), reason=reason)
+    return _reply(detail, status=202)
 
 
 @router.post(
@@ -201,13 +197,12 @@ async def cancel_saga(
     },
     openapi_extra=describe_body(VerbRequest),
 )
-async def retry_saga(
-    request: Request, context: ServiceContext, actor: Actor, saga_id: SagaPath
-) -> Response:
+async def retry_saga(request: Request, saga_id: SagaPath) -> Response:
     """For when a person has mended what it was stuck at. 409 if it is not stuck."""
-    body = await read_body(request, VerbRequest)
-    known_id = saga_id_of(saga_id)
-    return _reply(await retry(context, known_id, actor=actor, reason=body.reason), status=202)
+    reason = (await read_body(request, VerbRequest)).reason
+    context, known_id = context_of(request), saga_id_of(saga_id)
+    detail = await retry(context, known_id, actor=actor_of(request), reason=reason)
+    return _reply(detail, status=202)
 
 
 async def _rested(

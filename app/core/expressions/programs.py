@@ -28,6 +28,7 @@ from app.core.expressions.values import (
     check_depth,
     copy,
     follow,
+    measure_text,
     take,
 )
 from app.core.faults import did_you_mean, listed
@@ -40,6 +41,7 @@ MEMORY_BYTES_MAX = 268_435_456
 """What an evaluation with a loop or a ``+`` may take. Measured: stops attacks within 0.3 s."""
 
 _RESULT_COST = 5_000  # Nanoseconds for a value of a result, from CEL to Python.
+_FENCE_COST = 20_000_000  # Below it nothing takes 50 MB, and the fence costs 20 to 100 us.
 _PROGRAMS_MAX = 2_048  # Some 100 definitions in use; a miss costs 0.3 ms.
 _ENVIRONMENTS_MAX = 64
 _FAULTS_MAX = 5  # The parser repeats itself.
@@ -65,9 +67,11 @@ class Program:
             assert self.reading.selectors is not None, self.source
             return copy(follow(values, self.reading.selectors), allowance)
         data, sizes = self._take(values)
-        allowance.spend_cost(self.reading.cost(sizes))
+        cost = self.reading.cost(sizes)
+        allowance.spend_cost(cost)
+        needs_fence = self.reading.has_loop_or_sum and cost > _FENCE_COST
         try:
-            with _memory_fence(needed=self.reading.has_loop_or_sum):
+            with _memory_fence(needed=needs_fence):
                 result = self.expression.eval(self.environment.Activation(data))
             if result.type() == cel.Type.ERROR:
                 raise Unfit(self._explain(str(result.value()), values))
@@ -232,7 +236,7 @@ def _from_cel(value: cel.Value, allowance: Allowance, depth: int) -> JsonValue:
         case dict():
             if not all(isinstance(key, str) for key in plain):
                 raise Unfit("an object in the result has a key that is not a text")
-            allowance.spend(sum(map(len, plain)))
+            allowance.spend(sum(map(measure_text, plain)))
             return {key: _from_cel(plain[key], allowance, depth + 1) for key in sorted(plain)}
         case _:
             return copy(plain, allowance)

@@ -87,14 +87,14 @@ class Size:
     """How much there is of a value."""
 
     values: int = 0
-    characters: int = 0
+    text_bytes: int = 0
     list_longest: int = 0
     text_longest: int = 0
 
     @property
     def weight(self) -> int:
         """What looking at all of it once costs."""
-        return _VALUE_WEIGHT * self.values + self.characters
+        return _VALUE_WEIGHT * self.values + self.text_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,14 +388,14 @@ class _Reader:
 def _bound_pattern(pattern: str) -> int:
     """Bound what a pattern costs for a character: its instructions, as RE2 compiles it.
 
-    RE2 refuses repetitions that multiply to more than 1,000. A class of Unicode is hundreds of
-    instructions, any other character of a pattern at most a few, for its forms in UTF-8.
+    RE2 refuses repetitions that multiply to more than 1,000. A class of Unicode is thousands
+    of instructions, any other character of a pattern at most a few, for its forms in UTF-8.
     """
     times = 1
     for least, most in _REPETITION.findall(pattern):
         times = min(1_000, times * max(1, int(least), int(most or 0)))
     classes = pattern.count("\\p") + pattern.count("\\P")
-    return _PATTERN_COST * times * (8 * len(pattern) + 500 * classes)
+    return _PATTERN_COST * times * (8 * len(pattern) + 5_000 * classes)
 
 
 def _plain_text(token: Token) -> str | None:

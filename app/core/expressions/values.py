@@ -1,7 +1,6 @@
 """Values on their way into expressions and out of them: followed, copied, converted, measured."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 
 from app.core.expressions.source import Names, Size
@@ -12,7 +11,7 @@ NESTING_MAX = 100
 """Lists and objects within one another; CEL crashes the process somewhere above 10,000."""
 
 RENDERED_SIZE_MAX = 1_048_576
-"""Characters and values in what is rendered: more cannot be JSON of 1 MiB, the limit of a body."""
+"""Values, and bytes of text, in what is rendered: more cannot be JSON of 1 MiB, a body's limit."""
 
 COST_MAX = 500_000_000
 """Nanoseconds that the expressions of a template may take together, as bounded (see ``source``).
@@ -24,7 +23,6 @@ _INT_BITS = 63  # Of CEL's int, apart from the sign.
 _EXACT_INT = 2**53  # Up to here each double without a fraction is one int, and no other.
 _NAMES_SHOWN_MAX = 8
 _NAME_CHARACTERS_MAX = 40
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Unfit(Exception):
@@ -53,10 +51,10 @@ class Allowance:
         self.cost_left = COST_MAX
 
     def spend(self, size: int) -> None:
-        """Count characters and values of the result."""
+        """Count values, and bytes of text, in the result."""
         self.size_left -= size
         if self.size_left < 0:
-            raise Unfit(f"the result has more than {RENDERED_SIZE_MAX:,} characters and values")
+            raise Unfit(f"the result is larger than {RENDERED_SIZE_MAX:,} bytes")
 
     def spend_cost(self, nanoseconds: int) -> None:
         """Count what an evaluation costs at most, before it."""
@@ -71,24 +69,16 @@ def follow(values: Mapping[str, JsonValue], path: Sequence[str | int]) -> JsonVa
     Raises:
         Missing: it leads nowhere.
     """
-    root, *selectors = path
-    owner = str(root)
-    if owner not in values:
-        raise Missing(root, f"{owner!r} is not there, only {_shown(values)}")
-    value = values[owner]
-    for selector in selectors:
-        match value, selector:
-            case dict(), str() if selector in value:
-                value = value[selector]
-            case list(), int() if selector < len(value):
-                value = value[selector]
-            case dict(), _:
-                raise Missing(selector, f"{owner} has no {selector!r}, only {_shown(value)}")
-            case list(), int():
-                raise Missing(selector, f"{owner} has {len(value)} items and no [{selector}]")
+    value: JsonValue = None
+    for position, selector in enumerate(path):
+        holder = values if position == 0 else value
+        match holder, selector:
+            case Mapping(), str() if selector in holder:
+                value = holder[selector]
+            case list(), int() if selector < len(holder):
+                value = holder[selector]
             case _:
-                raise Missing(selector, f"{owner} is {_kind(value)} and has no {selector!r}")
-        owner = child_path(owner, selector)
+                raise Missing(selector, _explain_missing(holder, path[:position], selector))
     return value
 
 
@@ -98,22 +88,19 @@ def copy(value: JsonValue, allowance: Allowance, depth: int = 0) -> JsonValue:
     Raises:
         Unfit: it is too much, nested too deeply, or cannot be JSON.
     """
+    if isinstance(value, str):
+        allowance.spend(1 + measure_text(value))
+        return value
     allowance.spend(1)
-    check_depth(depth)
-    match value:
-        case str():
-            check_text(value)
-            allowance.spend(len(value))
-        case float():
-            check_finite(value)
-        case list():
-            return [copy(each, allowance, depth + 1) for each in value]
-        case dict():
-            allowance.spend(sum(map(len, value)))
-            check_text("".join(value))
-            return {key: copy(value[key], allowance, depth + 1) for key in sorted(value)}
-        case _:
-            pass
+    if isinstance(value, dict):
+        check_depth(depth)
+        allowance.spend(sum(map(measure_text, value)))
+        return {key: copy(value[key], allowance, depth + 1) for key in sorted(value)}
+    if isinstance(value, list):
+        check_depth(depth)
+        return [copy(each, allowance, depth + 1) for each in value]
+    if isinstance(value, float):
+        check_finite(value)
     return value
 
 
@@ -155,40 +142,42 @@ def check_finite(value: float) -> None:
         raise Unfit("a number is infinite, or none at all (division by 0.0?)")
 
 
-def check_text(text: str) -> None:
-    """Refuse what cannot be written in UTF-8."""
-    if not text.isascii() and _SURROGATE.search(text):
-        raise Unfit("a text holds half a character (a lone surrogate)")
+def measure_text(text: str) -> int:
+    """Count the bytes of a text in UTF-8, and refuse what cannot be written in it."""
+    if text.isascii():
+        return len(text)
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise Unfit("a text holds half a character (a lone surrogate)") from None
 
 
 def _convert(value: JsonValue, size: Size, depth: int) -> JsonValue:
     """Make of a value what CEL can hold (the package says how numbers change); add to its size."""
-    check_depth(depth)
     size.values += 1
-    match value:
-        case None | bool():
-            return value
-        case int():
-            return value if value.bit_length() <= _INT_BITS else _as_double(value)
-        case float():
-            check_finite(value)
-            is_int = value.is_integer() and abs(value) <= _EXACT_INT
-            return int(value) if is_int else value
-        case str():
-            check_text(value)
-            size.characters += len(value)
-            size.text_longest = max(size.text_longest, len(value))
-            return value
-        case list():
-            size.list_longest = max(size.list_longest, len(value))
-            return [_convert(each, size, depth + 1) for each in value]
-        case dict():
-            check_text("".join(value))
-            size.values += len(value)
-            size.characters += sum(map(len, value))
-            size.list_longest = max(size.list_longest, len(value))
-            size.text_longest = max([size.text_longest, *map(len, value)])
-            return {key: _convert(each, size, depth + 1) for key, each in value.items()}
+    if isinstance(value, str):
+        length = measure_text(value)
+        size.text_bytes += length
+        size.text_longest = max(size.text_longest, length)
+        return value
+    if isinstance(value, dict):
+        check_depth(depth)
+        lengths = [measure_text(key) for key in value]
+        size.values += len(lengths)
+        size.text_bytes += sum(lengths)
+        size.list_longest = max(size.list_longest, len(lengths))
+        size.text_longest = max(size.text_longest, *lengths, 0)
+        return {key: _convert(each, size, depth + 1) for key, each in value.items()}
+    if isinstance(value, list):
+        check_depth(depth)
+        size.list_longest = max(size.list_longest, len(value))
+        return [_convert(each, size, depth + 1) for each in value]
+    if isinstance(value, float):
+        check_finite(value)
+        return int(value) if value.is_integer() and abs(value) <= _EXACT_INT else value
+    if isinstance(value, int) and value.bit_length() > _INT_BITS:
+        return _as_double(value)
+    return value
 
 
 def _as_double(value: int) -> float:
@@ -196,6 +185,24 @@ def _as_double(value: int) -> float:
         return float(value)
     except OverflowError:
         raise Unfit("a whole number is too large to compute with") from None
+
+
+def _explain_missing(
+    holder: Mapping[str, JsonValue] | JsonValue, path: Sequence[str | int], selector: str | int
+) -> str:
+    if not path:
+        assert isinstance(holder, Mapping), holder
+        return f"{selector!r} is not there, only {_shown(holder)}"
+    owner = ""
+    for each in path:
+        owner = child_path(owner, each)
+    match holder:
+        case Mapping():
+            return f"{owner} has no {selector!r}, only {_shown(holder)}"
+        case list() if isinstance(selector, int):
+            return f"{owner} has {len(holder)} items and no [{selector}]"
+        case _:
+            return f"{owner} is {_kind(holder)} and has no {selector!r}"
 
 
 def _kind(value: JsonValue) -> str:
@@ -210,7 +217,7 @@ def _kind(value: JsonValue) -> str:
             return "a text"
         case list():
             return "a list"
-        case dict():
+        case _:
             return "an object"
 
 

@@ -1,0 +1,225 @@
+"""SIGKILL at random moments, again and again, while a mixed load runs; then the ledger judges.
+
+A moment is a number of requests that the world has received, not a time: so calls are in flight
+when the kill comes, on a slow machine as on a fast one. Everything follows from one seed, which is
+printed; `AMENDS_SWEEP_SEED` repeats it (as far as a race can be repeated).
+
+`make sweep` runs longer: `AMENDS_SWEEP_KILLS` and `AMENDS_SWEEP_SAGAS`.
+"""
+
+import asyncio
+import os
+import random
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import pytest
+
+from examples.world import Ledger
+from tests.e2e.conftest import Stage
+from tests.e2e.load import Api, Order, make_orders
+from tests.e2e.postgres import Heads, Sampler
+from tests.e2e.processes import Amends
+from tests.e2e.worlds import by_key, count_requests, judged, lost_and_resent, switch
+from tests.examples.client import Client
+from tests.waiting import wait_until
+
+KILLS = int(os.environ.get("AMENDS_SWEEP_KILLS", "8"))
+SAGAS = int(os.environ.get("AMENDS_SWEEP_SAGAS", "30"))
+SEED = int(os.environ.get("AMENDS_SWEEP_SEED", str(secrets.randbelow(10**6))))
+
+PROGRESS_SECONDS_MAX = 30.0
+"""From a kill to the next requests: a start, a lease, a rescue; on a busy machine."""
+
+END_SECONDS_MAX = 90.0
+
+LOSSES_BEFORE_KILL_MAX = 1
+"""A saga whose owner was lost three times in a row without progress is suspected, and runs alone;
+lost a fourth time it is stuck. That is for sagas that kill. Ours are killed by us: so we wait with
+the next kill for one that has lost two."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a sweep ended."""
+
+    orders: Sequence[Order]
+    ids: dict[str, str]
+    shown: dict[str, Any]
+    ledger: Ledger
+    killed_in_flight: int
+    sampler: Sampler
+
+
+def faults(seed: int) -> list[dict[str, Any]]:
+    """What the world does to requests, beside what the inputs themselves order."""
+
+    def rule(number: int, chance: float, do: dict[str, Any]) -> dict[str, Any]:
+        return {"match": {}, "chance": chance, "seed": seed + number, "do": do}
+
+    return [
+        rule(1, 0.06, {"drop": "after"}),
+        rule(2, 0.04, {"drop": "before"}),
+        rule(3, 0.05, {"fail": 500, "effect": True}),
+        rule(4, 0.04, {"fail": 503, "effect": False}),
+        rule(5, 0.03, {"answer": {"status": 429, "headers": {"Retry-After": "0"}}}),
+        rule(6, 0.03, {"nonsense": "bad_json", "effect": True}),
+        rule(7, 0.40, {"delay": 0.3}),
+        rule(8, 0.50, {"late": 0.3}),
+    ]
+
+
+class Sweep:
+    """One run: a replica that is killed, clients that insist, and a world that misbehaves."""
+
+    def __init__(self, *, replica: Amends, api: Api, world: Client, heads: Heads) -> None:
+        self.replica = replica
+        self.api = api
+        self.world = world
+        self.heads = heads
+        self.dice = random.Random(SEED)
+        self.orders = make_orders(SAGAS, self.dice)
+        self.ids: dict[str, str] = {}
+        self.sampler = Sampler(heads.url)
+        self.killed_in_flight = 0
+
+    async def run(self) -> Outcome:
+        """Start all sagas, kill the replica while they run, and wait for their end."""
+        await switch(self.world, *faults(SEED))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.sampler.run())
+            try:
+                async with asyncio.TaskGroup() as clients:
+                    clients.create_task(self._order())
+                    await self._kill_often()
+                # The faults stay: what is left has to come to its end among them.
+                await self._all_at_rest()
+            finally:
+                self.sampler.stop()
+        return Outcome(
+            orders=self.orders,
+            ids=self.ids,
+            shown={key: await self.api.saga(saga) for key, saga in self.ids.items()},
+            ledger=await self.world.ledger(),
+            killed_in_flight=self.killed_in_flight,
+            sampler=self.sampler,
+        )
+
+    async def _order(self) -> None:
+        """POST the orders, spread over the kills, so that some answers are lost, too."""
+        in_all = asyncio.Semaphore(4)
+        share = max(1, len(self.orders) // (KILLS + 1))
+
+        async def post(order: Order) -> None:
+            async with in_all:
+                self.ids[order.key] = await self.api.start(
+                    order.definition, order.input, key=order.key
+                )
+
+        for begin in range(0, len(self.orders), share):
+            async with asyncio.TaskGroup() as group:
+                for order in self.orders[begin : begin + share]:
+                    group.create_task(post(order))
+            await self._wait_requests(share)
+
+    async def _kill_often(self) -> None:
+        for number in range(KILLS):
+            await self._wait_requests(self.dice.randint(4, 16))
+            await wait_until(
+                self._may_kill,
+                seconds_max=PROGRESS_SECONDS_MAX,
+                what="sagas that have lost two owners to make progress",
+            )
+            self.replica.kill()
+            in_flight = await self.heads.in_flight()
+            self.killed_in_flight += in_flight > 0
+            print(f"kill {number + 1}: {in_flight} sagas in flight")  # noqa: T201 - for pytest
+            await self.replica.start()
+
+    async def _may_kill(self) -> bool:
+        return await self.heads.losses() <= LOSSES_BEFORE_KILL_MAX
+
+    async def _wait_requests(self, more: int) -> None:
+        """Return after so many more requests, or when there is nobody left to make them."""
+        begin = await count_requests(self.world)
+
+        async def came() -> bool:
+            if await count_requests(self.world) >= begin + more:
+                return True
+            return len(self.ids) > 0 and not await self.heads.unfinished()
+
+        await wait_until(
+            came,
+            seconds_max=PROGRESS_SECONDS_MAX,
+            every_seconds=0.03,
+            what=f"{more} requests after a kill or a start",
+        )
+
+    async def _all_at_rest(self) -> None:
+        async def rested() -> bool:
+            return len(self.ids) == len(self.orders) and not await self.heads.unfinished()
+
+        try:
+            await wait_until(
+                rested, seconds_max=END_SECONDS_MAX, every_seconds=0.2, what="all sagas to rest"
+            )
+        except AssertionError as error:
+            error.add_note(await self.heads.describe(await self.heads.unfinished()))
+            raise
+
+
+def disagreements(outcome: Outcome) -> list[str]:
+    """Sagas that did not end as their input demands."""
+    found = []
+    for order in outcome.orders:
+        saga = outcome.shown[order.key]
+        status = saga["status"]
+        may_give_up = order.may_give_up and status == "compensated"
+        if status != order.ends and not may_give_up:
+            found.append(f"{order} ended {status}: {saga['failure']} {saga['stuck']}")
+    return found
+
+
+def resent_though_forbidden(outcome: Outcome) -> list[str]:
+    """Fees that were asked for twice, though their tool must not be asked again."""
+    return [
+        f"{key}: {[(each.seq, each.attempt, each.fault, each.outcome) for each in requests]}"
+        for key, requests in by_key(outcome.ledger).items()
+        if requests[0].step == "fee" and requests[0].call == "action" and len(requests) > 1
+        # Refused for now: nothing was done, and the tool said so.
+        and any(each.status != 429 for each in requests[:-1])
+    ]
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(240 + 15 * KILLS)
+async def test_kills_at_random_moments(stage: Stage, session: aiohttp.ClientSession) -> None:
+    """However often the service is killed, each saga ends as it must, with each effect once."""
+    print(f"seed {SEED}, {KILLS} kills, {SAGAS} sagas")  # noqa: T201 - for pytest to show
+    begin = time.monotonic()
+    world = (await stage.set_up()).client(session)
+    replica = stage.replica("replica", lease=1.0)
+    api = await stage.start(session, replica)
+
+    sweep = Sweep(replica=replica, api=api, world=world, heads=stage.heads)
+    outcome = await sweep.run()
+    statuses = {saga["id"]: saga["status"] for saga in outcome.shown.values()}
+    resent = lost_and_resent(outcome.ledger)
+    print(  # noqa: T201 - for pytest to show
+        f"{time.monotonic() - begin:.0f} s, {len(outcome.ledger.requests)} requests, "
+        f"{outcome.killed_in_flight} kills in flight, {len(resent)} resent after a loss"
+    )
+
+    assert disagreements(outcome) == []
+    assert judged(outcome.ledger, statuses) == ""
+    assert resent_though_forbidden(outcome) == []
+    assert {order.key for order in outcome.orders} == set(outcome.ids)
+    assert len(outcome.orders) == len(set(outcome.ids.values()))
+    assert statuses == dict(await stage.heads.statuses())
+    assert (outcome.sampler.found, outcome.sampler.samples > 20) == ([], True)
+    assert outcome.killed_in_flight >= KILLS // 2
+    assert len(resent) >= KILLS // 2
