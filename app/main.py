@@ -77,6 +77,15 @@ class _Store:
     beating: Database
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Service:
+    """What the front door needs of what runs behind it."""
+
+    context: Context
+    replica: Replica
+    engine: Engine
+
+
 async def serve(settings: Settings, *, role: Role) -> None:
     """Run the service until it is told to stop.
 
@@ -94,30 +103,41 @@ async def serve(settings: Settings, *, role: Role) -> None:
         stack.callback(listener.close)
         url = await stack.enter_async_context(_postgres(settings))
         store = await stack.enter_async_context(_open(url))
-        clock = Clock()
-        replica = Replica(
-            store.beating, clock, role=role.value, lease_seconds=settings.lease_seconds
-        )
+        service = await stack.enter_async_context(_service(settings, store, role=role))
+        await _run_api(settings, service, role=role, listener=listener)
+
+
+@contextlib.asynccontextmanager
+async def _service(settings: Settings, store: _Store, *, role: Role) -> AsyncIterator[_Service]:
+    """Everything that runs in the background, from the lease to the engine."""
+    clock = Clock()
+    replica = Replica(store.beating, clock, role=role.value, lease_seconds=settings.lease_seconds)
+    writer = Writer(store.writing)
+    definitions = Definitions(store.api)
+    watch = Watch(store.api)
+    journal = Journal(
+        database=store.engine,
+        writer=writer,
+        replica=replica,
+        definitions=definitions,
+        clock=clock,
+        runs_engine=role is not Role.API,
+    )
+    journal.listen(watch.notify)
+    engine = Engine(
+        database=store.engine,
+        journal=journal,
+        replica=replica,
+        definitions=definitions,
+        connector=HttpConnector(
+            AiohttpTransport(connections_per_host_max=settings.connections_per_host)
+        ),
+        clock=clock,
+    )
+    heart = Heart(replica, on_revoked=engine.lose_all)
+    async with contextlib.AsyncExitStack() as stack:
         async with store.api.write() as tx:
             tenant = await ensure_tenant(tx, DEFAULT_TENANT)
-        await replica.register()
-        stack.push_async_callback(replica.retire)
-        writer = Writer(store.writing)
-        await writer.start()
-        stack.push_async_callback(writer.stop)
-        definitions = Definitions(store.api)
-        journal = Journal(
-            database=store.engine,
-            writer=writer,
-            replica=replica,
-            definitions=definitions,
-            clock=clock,
-            runs_engine=role is not Role.API,
-        )
-        watch = Watch(store.api)
-        journal.listen(watch.notify)
-        await watch.start()
-        stack.push_async_callback(watch.stop)
         context = Context(
             tenant=tenant,
             database=store.api,
@@ -126,23 +146,16 @@ async def serve(settings: Settings, *, role: Role) -> None:
             watch=watch,
             variables=settings.vars,
         )
+        await replica.register()
+        stack.push_async_callback(replica.retire)
+        for part in (writer, watch, heart):
+            await part.start()
+            stack.push_async_callback(part.stop)
         await _publish_shipped(context, settings.sagas_dir)
-        transport = AiohttpTransport(connections_per_host_max=settings.connections_per_host)
-        engine = Engine(
-            database=store.engine,
-            journal=journal,
-            replica=replica,
-            definitions=definitions,
-            connector=HttpConnector(transport),
-            clock=clock,
-        )
-        heart = Heart(replica, on_revoked=engine.lose_all)
-        await heart.start()
-        stack.push_async_callback(heart.stop)
         if role is not Role.API:
             await engine.start()
         stack.push_async_callback(engine.stop)
-        await _run_api(settings, context, replica, engine, role=role, listener=listener)
+        yield _Service(context=context, replica=replica, engine=engine)
 
 
 def _bind(settings: Settings) -> socket.socket:
@@ -257,21 +270,15 @@ class _Server(uvicorn.Server):
 
 
 async def _run_api(
-    settings: Settings,
-    context: Context,
-    replica: Replica,
-    engine: Engine,
-    *,
-    role: Role,
-    listener: socket.socket,
+    settings: Settings, service: _Service, *, role: Role, listener: socket.socket
 ) -> None:
     """Serve until a signal comes; then drain the engine while the last requests are answered."""
 
     async def readiness() -> Readiness:
-        return await _readiness(context, replica)
+        return await _readiness(service.context, service.replica)
 
     app = create_api(
-        context,
+        service.context,
         api_keys=settings.api_keys,
         readiness=readiness,
         version=installed_version(),
@@ -291,11 +298,11 @@ async def _run_api(
         if draining:
             server.force_exit = True
             return
-        log.info("stopping", in_hand=engine.held)
-        replica.is_draining = True
-        context.watch.close()
+        log.info("stopping", in_hand=service.engine.held)
+        service.replica.is_draining = True
+        service.context.watch.close()
         server.should_exit = True
-        draining.append(asyncio.get_running_loop().create_task(engine.stop()))
+        draining.append(asyncio.get_running_loop().create_task(service.engine.stop()))
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from fastapi import Request
+from fastapi import Request, Response
 
 
 async def while_connected[T](request: Request, work: Coroutine[Any, Any, T]) -> T | None:
@@ -29,6 +29,11 @@ async def while_connected[T](request: Request, work: Coroutine[Any, Any, T]) -> 
     if isinstance(outcome, _Raised):
         raise outcome.error
     return outcome
+
+
+def answer_nobody() -> Response:
+    """For a client that has gone: a route must return something."""
+    return Response(status_code=204)
 
 
 class _Raised:

@@ -59,7 +59,10 @@ class HttpConnector:
         await self._transport.close()
 
     def _headers(self, call: OutgoingCall) -> tuple[tuple[str, str], ...]:
-        """Ours, then those of the definition whose names are not ours."""
+        """Ours, then those of the definition whose names are not ours.
+
+        What the body is and what answer is wanted is the definition's to say, if it does.
+        """
         ours = {
             "Idempotency-Key": str(call.key),
             "Amends-Saga": str(call.saga_id),
@@ -73,6 +76,10 @@ class HttpConnector:
         }
         if call.request.body is not None and call.request.content_type is not None:
             ours["Content-Type"] = call.request.content_type
+        given = {name.lower() for name, _ in call.request.headers}
+        for name in ("User-Agent", "Accept", "Content-Type"):
+            if name.lower() in given:
+                ours.pop(name, None)
         names = {name.lower() for name in ours}
         theirs = (pair for pair in call.request.headers if pair[0].lower() not in names)
         return (*ours.items(), *theirs)

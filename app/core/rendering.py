@@ -29,7 +29,7 @@ def render_action(template: HttpTemplate, saga: Saga, *, key: CallKey) -> HttpRe
     Raises:
         ExpressionFailed: an expression has no value here, or none that fits its place.
     """
-    scope = _scope(saga, references=_references(template))
+    scope = _scope(saga, references=template.references)
     scope["key"] = str(key)
     return _render_http(template, Scope(scope))
 
@@ -52,7 +52,7 @@ def render_compensation(
     """
     action = saga.call(step, Direction.ACTION)
     assert action is not None, step
-    references = _references(template)
+    references = template.references
     scope = _scope(saga, references=references)
     scope["key"] = str(key)
     scope["action"] = _action(action, references)
@@ -67,11 +67,6 @@ def render_output(template: Template, saga: Saga) -> JsonValue:
         ExpressionFailed: an expression has no value here.
     """
     return template.render(Scope(_scope(saga, references=template.references)))
-
-
-def _references(template: HttpTemplate) -> frozenset[tuple[str, ...]]:
-    parts = [template.url, template.json, template.body, *(value for _, value in template.headers)]
-    return frozenset().union(*(part.references for part in parts if part is not None))
 
 
 def _scope(saga: Saga, *, references: frozenset[tuple[str, ...]]) -> dict[str, JsonValue]:

@@ -1,5 +1,6 @@
 """Verbs on definitions: publish, validate, get, list."""
 
+import asyncio
 import datetime as dt
 from dataclasses import dataclass
 
@@ -52,7 +53,7 @@ async def publish_definition(
     Raises:
         InvalidDefinition: with every fault.
     """
-    definition = load_definition(document)
+    definition = await asyncio.to_thread(load_definition, document)
     if name is not None and definition.name != name:
         message = f"the document defines {definition.name!r}, and was sent to {name!r}"
         raise InvalidDefinition([Fault(path="name", message=message, accepted=repr(name))])

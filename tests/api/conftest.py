@@ -1,7 +1,8 @@
 """The application over a database of the test's own; no socket is opened but Postgres's."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from typing import cast
 
 import httpx2
 import pytest
@@ -22,8 +23,6 @@ from app.store import (
 )
 from tests.api.builders import a_document
 from tests.api.driver import Driver
-
-type MakeClient = Callable[[FastAPI], httpx2.AsyncClient]
 
 
 @contextlib.asynccontextmanager
@@ -92,6 +91,19 @@ async def client(app: FastAPI) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of the application."""
     async with client_of(app) as client:
         yield client
+
+
+@pytest.fixture
+async def bare() -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of an application without a store, for what never gets so far."""
+    async with client_of(app_without_store()) as client:
+        yield client
+
+
+def app_without_store(*api_keys: str) -> FastAPI:
+    """An application whose operations would fail at once."""
+    context = cast("Context", None)
+    return create_api(context, api_keys=api_keys, readiness=always_ready, version="0.0.0")
 
 
 async def always_ready() -> Readiness:

@@ -489,7 +489,7 @@ class TestUnknownEffect:
 
     @pytest.mark.xfail(strict=True, reason="a wake-up resends whatever the hour: see the report")
     def test_an_overslept_question_is_not_sent(self) -> None:
-        """Nor is the question by which a doubt is settled: the tool would take it for a new call."""
+        """Nor is the question that settles a doubt: the tool would take it for a new call."""
         event = self.woken_after_the_lifetime(cancelled=True)
 
         assert [call.attempts for call in event.calls if call.direction is ACTION] == [2]

@@ -1,5 +1,8 @@
 """SIGKILL at random moments, again and again, while a mixed load runs; then the ledger judges.
 
+There are two replicas. A kill takes one of them, so that the other has to take over, or both, so
+that whoever is started again has to; a replica may be killed while it is still starting.
+
 A moment is a number of requests that the world has received, not a time: so calls are in flight
 when the kill comes, on a slow machine as on a fast one. Everything follows from one seed, which is
 printed; `AMENDS_SWEEP_SEED` repeats it (as far as a race can be repeated).
@@ -11,9 +14,11 @@ import asyncio
 import os
 import random
 import secrets
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import aiohttp
@@ -28,7 +33,7 @@ from tests.e2e.worlds import by_key, count_requests, judged, lost_and_resent, sw
 from tests.examples.client import Client
 from tests.waiting import wait_until
 
-KILLS = int(os.environ.get("AMENDS_SWEEP_KILLS", "8"))
+KILLS = int(os.environ.get("AMENDS_SWEEP_KILLS", "12"))
 SAGAS = int(os.environ.get("AMENDS_SWEEP_SAGAS", "30"))
 SEED = int(os.environ.get("AMENDS_SWEEP_SEED", str(secrets.randbelow(10**6))))
 
@@ -74,10 +79,12 @@ def faults(seed: int) -> list[dict[str, Any]]:
 
 
 class Sweep:
-    """One run: a replica that is killed, clients that insist, and a world that misbehaves."""
+    """One run: replicas that are killed, clients that insist, and a world that misbehaves."""
 
-    def __init__(self, *, replica: Amends, api: Api, world: Client, heads: Heads) -> None:
-        self.replica = replica
+    def __init__(
+        self, *, replicas: list[Amends], api: Api, world: Client, heads: Heads
+    ) -> None:
+        self.replicas = replicas
         self.api = api
         self.world = world
         self.heads = heads
@@ -95,7 +102,7 @@ class Sweep:
             try:
                 async with asyncio.TaskGroup() as clients:
                     clients.create_task(self._order())
-                    await self._kill_often()
+                    await self._kill_often(clients)
                 # The faults stay: what is left has to come to its end among them.
                 await self._all_at_rest()
             finally:
@@ -111,22 +118,24 @@ class Sweep:
 
     async def _order(self) -> None:
         """POST the orders, spread over the kills, so that some answers are lost, too."""
-        in_all = asyncio.Semaphore(4)
-        share = max(1, len(self.orders) // (KILLS + 1))
+        at_once = asyncio.Semaphore(4)
+        first = len(self.orders) // 2
+        share = max(1, (len(self.orders) - first) // KILLS)
 
         async def post(order: Order) -> None:
-            async with in_all:
+            async with at_once:
                 self.ids[order.key] = await self.api.start(
                     order.definition, order.input, key=order.key
                 )
 
-        for begin in range(0, len(self.orders), share):
+        bounds = [0, *range(first, len(self.orders), share), len(self.orders)]
+        for begin, end in pairwise(bounds):
             async with asyncio.TaskGroup() as group:
-                for order in self.orders[begin : begin + share]:
+                for order in self.orders[begin:end]:
                     group.create_task(post(order))
-            await self._wait_requests(share)
+            await self._wait_requests(5 * share)
 
-    async def _kill_often(self) -> None:
+    async def _kill_often(self, group: asyncio.TaskGroup) -> None:
         for number in range(KILLS):
             await self._wait_requests(self.dice.randint(4, 16))
             await wait_until(
@@ -134,11 +143,26 @@ class Sweep:
                 seconds_max=PROGRESS_SECONDS_MAX,
                 what="sagas that have lost two owners to make progress",
             )
-            self.replica.kill()
+            count = self.dice.choice([1, 1, 1, 2])
+            victims = self.dice.sample(self.replicas, count)
+            for victim in victims:
+                victim.kill()
             in_flight = await self.heads.in_flight()
             self.killed_in_flight += in_flight > 0
-            print(f"kill {number + 1}: {in_flight} sagas in flight")  # noqa: T201 - for pytest
-            await self.replica.start()
+            print(f"kill {number + 1}: {count} replicas, {in_flight} sagas in flight")  # noqa: T201 - for pytest
+            for victim in victims:
+                victim.spawn()
+                group.create_task(self._bring_up(victim))
+
+    async def _bring_up(self, replica: Amends) -> None:
+        """Learn where a replica listens, unless it is killed before it says so."""
+        pid = replica.pid
+        try:
+            await replica.announced()
+        except AssertionError:
+            if replica.is_alive and replica.pid == pid:
+                raise
+            assert replica.pid != pid or replica.code == -signal.SIGKILL, replica.tail()
 
     async def _may_kill(self) -> bool:
         return await self.heads.losses() <= LOSSES_BEFORE_KILL_MAX
@@ -202,10 +226,10 @@ async def test_kills_at_random_moments(stage: Stage, session: aiohttp.ClientSess
     print(f"seed {SEED}, {KILLS} kills, {SAGAS} sagas")  # noqa: T201 - for pytest to show
     begin = time.monotonic()
     world = (await stage.set_up()).client(session)
-    replica = stage.replica("replica", lease=1.0)
-    api = await stage.start(session, replica)
+    replicas = [stage.replica(name, lease=1.0) for name in ("one", "other")]
+    api = await stage.start(session, *replicas)
 
-    sweep = Sweep(replica=replica, api=api, world=world, heads=stage.heads)
+    sweep = Sweep(replicas=replicas, api=api, world=world, heads=stage.heads)
     outcome = await sweep.run()
     statuses = {saga["id"]: saga["status"] for saga in outcome.shown.values()}
     resent = lost_and_resent(outcome.ledger)

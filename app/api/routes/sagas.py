@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request, Response
 
 from app.api.bodies import read_body
-from app.api.connection import while_connected
+from app.api.connection import answer_nobody, while_connected
 from app.api.documentation import (
     IDEMPOTENCY_KEY,
     IF_NONE_MATCH,
@@ -44,9 +44,6 @@ from app.schemas.sagas import (
 from app.store import Filter, Head, Started
 
 router = APIRouter(prefix="/v1/sagas", tags=["sagas"])
-
-_GONE = Response(status_code=204)
-"""For a client that has left: nobody reads it."""
 
 
 @router.post(
@@ -93,7 +90,7 @@ async def start_saga(request: Request) -> Response:
     seconds = wait_seconds(request)
     detail = await _rested(request, context, started, seconds=seconds)
     if detail is None:
-        return _GONE
+        return answer_nobody()
     headers = {"Location": f"/v1/sagas/{detail.saga.id}"}
     if started.is_replay:
         headers["Idempotent-Replayed"] = "true"
@@ -154,7 +151,7 @@ async def get_saga(request: Request, saga_id: SagaPath) -> Response:
         waiting = get_rested_saga(context, known_id, wait_seconds=seconds)
         rested = await while_connected(request, waiting)
         if rested is None:
-            return _GONE
+            return answer_nobody()
         detail = rested
     if is_known(etag_of(detail.saga.seq), request):
         return Response(status_code=304, headers={"ETag": etag_of(detail.saga.seq)})
