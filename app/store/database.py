@@ -24,6 +24,10 @@ from app.core.errors import StoreUnavailable
 CONNECT_SECONDS_MAX = 5.0
 """A database that does not accept within this time counts as down."""
 
+COMMAND_SECONDS_MAX = 20.0
+"""A statement that has brought no answer by then counts as lost with its connection: the network
+may have swallowed it. The server's own limit (``statement_timeout``) is longer."""
+
 UNREACHABLE = (
     OSError,
     asyncpg.InterfaceError,
@@ -105,7 +109,10 @@ class Database:
                 self.is_pooled = process != probe.get_server_pid()
             finally:
                 await probe.close()
-        arguments: dict[str, object] = {"timeout": CONNECT_SECONDS_MAX}
+        arguments: dict[str, object] = {
+            "timeout": CONNECT_SECONDS_MAX,
+            "command_timeout": COMMAND_SECONDS_MAX,
+        }
         if self.is_pooled:
             arguments |= {
                 "statement_cache_size": 0,

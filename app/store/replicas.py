@@ -118,8 +118,12 @@ class Replica:
         """
         asked_at = elapsed_seconds()
         was_trusted = self.is_trusted
-        async with self._database.write() as tx:
-            beat_at = await tx.fetch_value(_BEAT, self.incarnation, self._lease)
+        try:
+            # A connection that hangs must not cost the lease: the next beat takes another.
+            async with asyncio.timeout(self.beat_seconds), self._database.write() as tx:
+                beat_at = await tx.fetch_value(_BEAT, self.incarnation, self._lease)
+        except TimeoutError as error:
+            raise StoreUnavailable("the lease could not be renewed in time") from error
         if beat_at is None:
             if not self.revoked.is_set():
                 log.warning("lease_lost", incarnation=str(self.incarnation))
