@@ -13,6 +13,8 @@ BIN := .venv/bin
 ARGS ?=
 WORKERS ?= logical
 IMAGE ?= amends
+SWEEP_KILLS ?= 200
+SWEEP_SAGAS ?= 100
 BASE ?= python:3.13-slim-trixie
 IMAGE_BUILDER ?= docker
 
@@ -60,6 +62,11 @@ imports: setup ## import-linter: who may import whom
 .PHONY: pytest
 pytest: setup ## the tests alone; ARGS= are passed on
 	@scripts/timed tests $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+.PHONY: sweep
+sweep: setup ## the kill sweep, long: SWEEP_KILLS=200 SWEEP_SAGAS=100
+	@AMENDS_SWEEP_KILLS=$(SWEEP_KILLS) AMENDS_SWEEP_SAGAS=$(SWEEP_SAGAS) \
+		scripts/timed sweep $(BIN)/python -m pytest -s -n 0 --timeout 3600 tests/e2e/test_kill_sweep.py $(ARGS)
 
 # New releases wait a week. The dev lock is constrained by the runtime lock, so that what is tested
 # is what runs. No header: it would quote this command line; no index hosts: hashes suffice.

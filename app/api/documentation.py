@@ -15,9 +15,9 @@ from pydantic.json_schema import models_json_schema
 from app.api.headers import IDEMPOTENCY_KEY as KEY_PATTERN, WAIT_SECONDS_MAX
 from app.schemas.definitions import DefinitionQuery
 from app.schemas.events import EventQuery
-from app.schemas.examples import DEFINITION, DEFINITION_YAML
+from app.schemas.examples import DEFINITION, DEFINITION_YAML, PROBLEM, SAGA, START, VERB
 from app.schemas.problems import MEDIA_TYPE, Problem
-from app.schemas.sagas import SagaQuery, StartSagaRequest, VerbRequest
+from app.schemas.sagas import SagaQuery, SagaResponse, StartSagaRequest, VerbRequest
 from app.schemas.shapes import LABEL_NAME
 
 type Json = dict[str, Any]
@@ -33,6 +33,13 @@ to know whether what was asked may have happened. Times are RFC 3339, UTC.
 
 _REFERENCE = "#/components/schemas/{model}"
 _SECURITY_SCHEME = "ApiKey"
+
+_EXAMPLES: Mapping[type[BaseModel], Json] = {
+    Problem: PROBLEM,
+    SagaResponse: SAGA,
+    StartSagaRequest: START,
+    VerbRequest: VERB,
+}
 
 _PROBLEMS: Mapping[int, str] = {
     400: "The body is not JSON (`malformed_json`).",
@@ -229,6 +236,9 @@ def _add_components(document: Json) -> None:
     for name, schema in found.get("$defs", {}).items():
         if name not in left_out:
             schemas.setdefault(name, schema)
+    for shape, example in _EXAMPLES.items():
+        # Not by the shape itself: FastAPI would leave out the nulls.
+        schemas[shape.__name__]["examples"] = [example]
 
 
 def _add_security(document: Json, *, needs_key: bool) -> None:

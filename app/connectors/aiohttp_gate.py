@@ -75,8 +75,9 @@ class Passage:
             raise Withheld(NotSentReason.UNREACHABLE, "the connection was closed or spoken on")
         if self._expired():
             raise Withheld(NotSentReason.EXPIRED, "the time to send had passed")
-        # Else uvloop holds small writes back until the end of the loop's turn. Also aiohttp then
-        # keeps the connection from the next request until the kernel has all of this one.
+        # The request counts as written only once the kernel has all of it. Else a tool that answers
+        # early would put the connection back into the pool, and the next request on it would leave
+        # behind the rest of this one, later than it was asked whether it may.
         transport.set_write_buffer_limits(high=0)
         self.has_begun = True
         self._connection = connection

@@ -122,3 +122,19 @@ SAGA: dict[str, Any] = {
     "updated_at": "2026-12-01T09:30:01.870000Z",
     "finished_at": "2026-12-01T09:30:01.870000Z",
 }
+
+PROBLEM: dict[str, Any] = {
+    "type": "urn:amends:problem:invalid_request",
+    "title": "Invalid request",
+    "status": 422,
+    "detail": "the request has 1 fault(s); the first is at 'deadline': '30': it is not a duration",
+    "code": "invalid_request",
+    "effect": "none",
+    "errors": [
+        {
+            "path": "deadline",
+            "message": "'30': it is not a duration",
+            "accepted": "250ms, 1.5s, 10m, 2h or 3d",
+        }
+    ],
+}

@@ -27,12 +27,15 @@ started AS (
         x.failure::json, x.fingerprint, x.at, x.at, x.finished_at
     FROM fence, {source}
     ON CONFLICT DO NOTHING
-    RETURNING id
+    RETURNING entry_id
 ), started_journal AS (
     INSERT INTO saga_journal (saga_id, seq, id, tenant_id, at, type, format, data)
     SELECT x.id, 1, x.entry_id, x.tenant_id, x.at, x.type, x.format, x.data::json
-    FROM started JOIN {source} ON x.id = started.id
+    FROM {source}
+    WHERE (x.entry_id IN (SELECT entry_id FROM started)) IS TRUE
 )"""
+# An INSERT returns nothing but its own table's columns, so the entries are looked up again. IS TRUE
+# keeps the planner from making a join of it: without hash joins that would compare each with each.
 
 _MOVED = """
 moved AS (
@@ -134,17 +137,17 @@ def flush_statement(*, starts: bool, moves: bool) -> str:
 
     Parameters: the incarnation, then one array for every field of ``StartRow`` if there are
     starts, then one for every field of ``MoveRow`` if there are moves. Returns one row: ``valid``
-    (the incarnation is not revoked) and ``won`` (ids of the sagas that were written).
+    (the incarnation is not revoked) and ``won`` (ids of the entries that were appended).
     """
     parts, won = [_FENCE], []
     first = 2
     if starts:
         parts.append(_STARTED.format(source=_source(StartRow, first=first)))
-        won.append("SELECT id FROM started")
+        won.append("SELECT entry_id FROM started")
         first += len(fields(StartRow))
     if moves:
         parts.append(_MOVED.format(source=_source(MoveRow, first=first)))
-        won.append("SELECT id FROM moved")
+        won.append("SELECT entry_id FROM moved")
     return (
         f"WITH {','.join(parts)}\n"
         "SELECT EXISTS (SELECT FROM fence) AS valid, "

@@ -117,7 +117,12 @@ sa.Index(
 sa.Index(
     "sagas_due",
     sagas.c.due_at,
-    postgresql_where=sa.text("owner IS NULL AND due_at IS NOT NULL"),
+    postgresql_where=sa.text("owner IS NULL AND due_at IS NOT NULL AND losses < 3"),
+)
+sa.Index(
+    "sagas_suspects",
+    sagas.c.due_at,
+    postgresql_where=sa.text("owner IS NULL AND due_at IS NOT NULL AND losses >= 3"),
 )
 sa.Index("sagas_owner", sagas.c.owner, postgresql_where=sa.text("owner IS NOT NULL"))
 sa.Index("sagas_newest", sagas.c.tenant_id, sagas.c.created_at, sagas.c.id)

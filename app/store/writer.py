@@ -163,16 +163,20 @@ class Writer:
         """What waits, within the limits; empty when the writer is closed and nothing does."""
         while True:
             batch: list[_Ticket] = []
+            sagas: set[UUID] = set()
             size = 0
             for queue in (self._urgent, self._waiting):
                 while queue and len(batch) < ROWS_MAX and size < BYTES_MAX:
                     ticket = queue.popleft()
                     if ticket.done.done():
                         continue  # its caller gave up before it was ever sent
-                    if batch and ticket.incarnation != batch[0].incarnation:
+                    other = bool(batch) and ticket.incarnation != batch[0].incarnation
+                    if other or ticket.row.id in sagas:
+                        # One fence and one row a saga in a flush: this one begins the next.
                         queue.appendleft(ticket)
                         break
                     batch.append(ticket)
+                    sagas.add(ticket.row.id)
                     size += ticket.size_bytes
             if batch or self._closing:
                 # Heads are locked in id order, by every writer.
@@ -238,7 +242,7 @@ class _Flusher:
         won: set[UUID] = set(result[0]["won"])
         rest = []
         for ticket in batch:
-            if ticket.row.id in won:
+            if ticket.row.entry_id in won:
                 ticket.settle(Outcome.WRITTEN)
             else:
                 rest.append(ticket)

@@ -84,7 +84,10 @@ CREATE TABLE sagas (
 
 CREATE UNIQUE INDEX sagas_business_key_live ON sagas (tenant_id, definition_name, business_key)
     WHERE business_key IS NOT NULL AND finished_at IS NULL;
-CREATE INDEX sagas_due ON sagas (due_at) WHERE owner IS NULL AND due_at IS NOT NULL;
+CREATE INDEX sagas_due ON sagas (due_at)
+    WHERE owner IS NULL AND due_at IS NOT NULL AND losses < 3;
+CREATE INDEX sagas_suspects ON sagas (due_at)
+    WHERE owner IS NULL AND due_at IS NOT NULL AND losses >= 3;
 CREATE INDEX sagas_owner ON sagas (owner) WHERE owner IS NOT NULL;
 CREATE INDEX sagas_newest ON sagas (tenant_id, created_at, id);
 CREATE INDEX sagas_live ON sagas (tenant_id, created_at, id) WHERE finished_at IS NULL;

@@ -7,7 +7,7 @@ for its place (``interpolation``). ``$${{`` is a literal ``${{``. Data is never 
 that holds ``${{`` is rendered as it is.
 
 **Paths.** Most expressions only name a value: ``steps.flight.output.id``. They are followed without
-CEL, in about 2 us, and hand the value on with all its digits. All others are run by Google's CEL
+CEL, in 3 us, and hand the value on with all its digits. All others are run by Google's CEL
 for C++, on just the values that they name, in 30 us and up (``programs``).
 
 **Numbers.** In a computed expression, a JSON number without a fraction is an int however it was
@@ -25,7 +25,7 @@ for ``format``; patterns and replacements are literals.
 theirs in order. CEL's own order differs from process to process, and the core is deterministic.
 
 **Limits.** Nothing can interrupt an evaluation, so what an expression may cost is bounded before it
-is run: about half a second and 256 MB at the very worst (``source``).
+is run: to about a second and 256 MB at the very worst (``source``). Usual ones are far from it.
 
 Errors name the place, the expression and what was missing, and show no value: it may be a secret.
 """
