@@ -140,7 +140,8 @@ class Unhandled:
             await self._app(scope, receive, note)
         except Exception:
             instance = f"urn:uuid:{uuid.uuid4()}"
-            method, path = scope["method"], scope["path"]
+            # Escaped: a path may hold line breaks, and the log may be read by people.
+            method, path = scope["method"], ascii(scope["path"][:200])
             log.exception("request_failed", instance=instance, method=method, path=path)
             if is_started:
                 raise  # the server breaks the connection off: half an answer is none

@@ -4,7 +4,7 @@ aiohttp calls ``ClientRequest.send`` with a connection in hand, and from there t
 the socket nothing is awaited. So there, and only there, it is decided whether a request leaves:
 
 * ``expired()`` is asked;
-* a connection that is dead, or on which something came unasked, is refused;
+* a connection that is dead, or busy, or on which something came unasked, is refused;
 * a second pass of the same exchange is refused, so that aiohttp's own retry can never send twice.
 
 Whatever goes wrong before that point proves that nothing was sent; after it, nothing is proved.
@@ -73,12 +73,13 @@ class Passage:
         if protocol.should_close or _has_unseen_input(transport):
             # An answer that came unasked would be taken for the answer to this request.
             raise Withheld(NotSentReason.UNREACHABLE, "the connection was closed or spoken on")
+        if protocol.writing_paused:
+            # The tool answered before it had read all of the request before this one, which would
+            # leave behind the rest of it: later than it was asked whether it may.
+            raise Withheld(NotSentReason.UNREACHABLE, "the connection was still busy")
         if self._expired():
             raise Withheld(NotSentReason.EXPIRED, "the time to send had passed")
-        # The request counts as written only once the kernel has all of it. Else a tool that answers
-        # early would put the connection back into the pool, and the next request on it would leave
-        # behind the rest of this one, later than it was asked whether it may.
-        transport.set_write_buffer_limits(high=0)
+        transport.set_write_buffer_limits(high=0)  # `writing_paused` then means: not all has left
         self.has_begun = True
         self._connection = connection
         self._transport = transport

@@ -156,14 +156,14 @@ class StoreUnavailable(ServiceError):
 
 
 class SchemaBehind(ServiceError):
-    """The database's schema is not the one this release needs."""
+    """The database's schema, or its role's settings, are not what this release needs."""
 
     code = "schema_behind"
 
-    def __init__(self, *, found: str | None, needed: str) -> None:
+    def __init__(self, *, what: str, found: str | None, needed: str) -> None:
         super().__init__(
-            f"the database's schema is at revision {found or 'none'!r}, this release needs "
-            f"{needed!r}; run: amends migrate"
+            f"the database's {what} is {found or 'none'!r}, this release needs {needed!r}; "
+            "run, as the role that the service uses: amends migrate"
         )
 
 

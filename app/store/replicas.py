@@ -140,7 +140,8 @@ class Replica:
         an outage of the database all leases are over, and the others must be given the time to
         renew theirs.
         """
-        if elapsed_seconds() - self._trusted_since_seconds < self._lease.total_seconds():
+        held_for = elapsed_seconds() - self._trusted_since_seconds
+        if not self.is_trusted or held_for < self._lease.total_seconds():
             return []
         async with self._database.write() as tx:
             rows = await tx.fetch(_REVOKE_EXPIRED, self.incarnation)

@@ -33,26 +33,36 @@ ROLE_SETTINGS = {
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 
+MIGRATION_LOCK = 4_726_173
+"""Of the advisory lock under which migrations run; any number that nobody else uses."""
+
 REVISION = "0001"
 """The newest migration; a test holds it equal to what Alembic finds."""
 
 
 async def migrate(url: str) -> None:
-    """Bring the schema of a database to this release's revision; does nothing if it is there.
+    """Bring a database to this release: its schema, and the settings of the role that asks.
 
     Args:
         url: a plain ``postgresql://`` URL.
+
+    Raises:
+        StoreUnavailable: the database does not answer.
     """
+    if await _find_difference(url) is None:
+        return
     # Alembic is half of the service's start-up time, and needed once in the life of a release.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
 
-    if await find_revision(url) == REVISION:
-        return
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
 
     def upgrade(connection: sa.Connection) -> None:
+        # Several replicas may come up at once; the second finds everything done.
+        connection.exec_driver_sql("SET lock_timeout = 0")
+        connection.exec_driver_sql(f"SELECT pg_advisory_lock({MIGRATION_LOCK})")
+        connection.commit()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
         for name, value in ROLE_SETTINGS.items():
@@ -63,33 +73,34 @@ async def migrate(url: str) -> None:
 
 
 async def check(url: str) -> None:
-    """Make sure that the schema is this release's.
+    """Make sure that the database is as this release needs it.
 
     Raises:
         SchemaBehind: it is not; the message says what to run.
         StoreUnavailable: the database does not answer.
     """
-    found = await find_revision(url)
-    if found != REVISION:
-        raise SchemaBehind(found=found, needed=REVISION)
+    difference = await _find_difference(url)
+    if difference is not None:
+        raise difference
 
 
-async def find_revision(url: str) -> str | None:
-    """The revision of a database's schema, or None if it has none.
-
-    Raises:
-        StoreUnavailable: the database does not answer.
-    """
+async def _find_difference(url: str) -> SchemaBehind | None:
     database = Database(url, connections_max=1)
     await database.open()
     try:
         async with database.read() as tx:
-            found: str | None = await tx.fetch_value("SELECT version_num FROM alembic_version")
+            found = await tx.fetch_value("SELECT version_num FROM alembic_version")
+            if found != REVISION:
+                return SchemaBehind(what="revision", found=found, needed=REVISION)
+            for name, needed in ROLE_SETTINGS.items():
+                value = await tx.fetch_value("SELECT current_setting($1)", name)
+                if value != needed:
+                    return SchemaBehind(what=f"setting {name}", found=value, needed=needed)
     except asyncpg.UndefinedTableError:
-        return None
+        return SchemaBehind(what="revision", found=None, needed=REVISION)
     finally:
         await database.close()
-    return found
+    return None
 
 
 def run_with_url(url: str, run: Callable[[sa.Connection], None]) -> None:

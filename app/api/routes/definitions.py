@@ -71,6 +71,7 @@ async def publish_definition(request: Request, name: DefinitionPath) -> Response
     "/validate",
     operation_id="validate_definition",
     summary="Check a definition without publishing it",
+    response_description="It is valid.",
     response_model=ValidateResponse,
     responses=problem_responses(413, 415, 422),
     openapi_extra=describe_document(),
@@ -87,6 +88,7 @@ async def validate_definition(request: Request) -> Response:
     "",
     operation_id="list_definitions",
     summary="List definitions",
+    response_description="A page of definitions.",
     response_model=DefinitionPage,
     responses=problem_responses(422),
     openapi_extra=describe_query(DefinitionQuery),
@@ -116,6 +118,7 @@ async def list_definitions(request: Request) -> Response:
     "/{name}",
     operation_id="get_definition",
     summary="Get the latest version of a definition",
+    response_description="The definition.",
     response_model=DefinitionResponse,
     responses=problem_responses(404),
 )
@@ -128,6 +131,7 @@ async def get_definition(request: Request, name: DefinitionPath) -> Response:
     "/{name}/versions",
     operation_id="list_definition_versions",
     summary="List the versions of a definition",
+    response_description="Its versions.",
     response_model=VersionList,
     responses=problem_responses(404),
 )
@@ -145,6 +149,7 @@ async def list_definition_versions(request: Request, name: DefinitionPath) -> Re
     "/{name}/versions/{version}",
     operation_id="get_definition_version",
     summary="Get a version of a definition",
+    response_description="The definition.",
     response_model=DefinitionResponse,
     responses=problem_responses(404),
 )

@@ -32,8 +32,11 @@ router = APIRouter(prefix="/v1/sagas", tags=["sagas"])
 HEARTBEAT = b": still here\n\n"
 """A comment, which clients skip: it shows them, and the proxies in between, that we are there."""
 
+_VARIES = {"Vary": "Accept"}
+
 _STREAM_HEADERS = {
     "Cache-Control": "no-store",
+    **_VARIES,
     "X-Accel-Buffering": "no",  # nginx would collect what is to be seen at once
 }
 
@@ -63,7 +66,8 @@ async def list_saga_events(request: Request, saga_id: SagaPath) -> Response:
     shown = entries[: query.limit]
     is_last = len(entries) == len(shown)
     items = [show_event(entry) for entry in shown]
-    return reply(EventPage(items=items, next=None if is_last else shown[-1].seq))
+    page = EventPage(items=items, next=None if is_last else shown[-1].seq)
+    return reply(page, headers=_VARIES)
 
 
 async def _stream(context: Context, saga_id: SagaId, *, after: int) -> Response:

@@ -46,6 +46,7 @@ class ReadyResponse(Shape):
     "/live",
     operation_id="get_liveness",
     summary="Is the process alive?",
+    response_description="It is.",
     response_model=LiveResponse,
 )
 async def get_liveness() -> Response:
@@ -57,6 +58,7 @@ async def get_liveness() -> Response:
     "/ready",
     operation_id="get_readiness",
     summary="Can this replica do its work?",
+    response_description="It can.",
     response_model=ReadyResponse,
     responses={503: {"model": ReadyResponse, "description": "Not now; the reasons say why."}},
 )

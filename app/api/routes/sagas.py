@@ -103,6 +103,7 @@ async def start_saga(request: Request) -> Response:
     "",
     operation_id="list_sagas",
     summary="List sagas",
+    response_description="A page of sagas.",
     response_model=SagaPage,
     responses=problem_responses(422),
     openapi_extra=describe_query(SagaQuery),
