@@ -1,7 +1,7 @@
-"""A real Postgres for the tests that need one: one server a test process, one database a test.
+"""A real Postgres for the tests that need one: one server a test process, a database a test.
 
 ``AMENDS_TEST_DATABASE_URL`` names a server to use instead of our own; its role must be allowed to
-create databases. What a test leaves behind goes with its database.
+create databases.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -19,6 +20,7 @@ import pytest
 from app.embedded_postgres import EmbeddedPostgres
 from app.store import migrate
 from app.store.schema import ROLE_SETTINGS
+from app.store.tables import metadata
 
 # A crash of the machine may cost the tests' data: that makes commits and new databases cheap.
 _UNSAFE_AND_FAST = {
@@ -28,6 +30,35 @@ _UNSAFE_AND_FAST = {
     "max_wal_size": "1GB",
     "autovacuum": "off",
 }
+
+# Terminated, and waited for: what they had locked is free then.
+_DISCONNECT_OTHERS = """
+SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
+_EMPTY = f"TRUNCATE {', '.join(metadata.tables)} RESTART IDENTITY"
+
+# Whatever a test could have changed about a database beside its rows.
+_NATURE = """
+SELECT concat_ws(' | ',
+    (SELECT array_agg(version_num)::text FROM alembic_version),
+    (SELECT array_agg(setconfig ORDER BY setrole)::text
+     FROM pg_db_role_setting JOIN pg_database d ON d.oid = setdatabase
+     WHERE datname = current_database()),
+    (SELECT array_agg(concat(relname, relnatts, relchecks, reloptions) ORDER BY relname)::text
+     FROM pg_class WHERE relnamespace = 'public'::regnamespace),
+    (SELECT array_agg(prosrc ORDER BY proname)::text
+     FROM pg_proc WHERE pronamespace = 'public'::regnamespace))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Copy:
+    """A database made from the template, and what it was like when it was new."""
+
+    url: str
+    nature: str
 
 
 @pytest.fixture(scope="session")
@@ -55,21 +86,65 @@ def template_url(postgres_url: str) -> Iterator[str]:
     url = _url_of(postgres_url, name)
     asyncio.run(migrate(url))
     yield url
-    asyncio.run(_execute(postgres_url, f"DROP DATABASE {name} WITH (FORCE)"))
+    asyncio.run(_drop(postgres_url, url))
+
+
+@pytest.fixture(scope="session")
+def spare_databases(postgres_url: str) -> Iterator[list[_Copy]]:
+    """Copies that tests have used and that are as new: making one takes far longer."""
+    spare: list[_Copy] = []
+    yield spare
+    for copy in spare:
+        asyncio.run(_drop(postgres_url, copy.url))
 
 
 @pytest.fixture
-async def database_url(postgres_url: str, template_url: str) -> AsyncIterator[str]:
+async def database_url(
+    postgres_url: str, template_url: str, spare_databases: list[_Copy]
+) -> AsyncIterator[str]:
     """The URL of an empty, migrated database of the test's own, for tests that commit."""
+    copy = spare_databases.pop() if spare_databases else await _copy(postgres_url, template_url)
+    yield copy.url
+    if await _is_as_new(copy):
+        spare_databases.append(copy)
+    else:
+        await _drop(postgres_url, copy.url)
+
+
+async def _is_as_new(copy: _Copy) -> bool:
+    """Empty a database; whether that makes it what it was."""
+    try:
+        await _execute(copy.url, _DISCONNECT_OTHERS, _EMPTY)
+        return await _nature_of(copy.url) == copy.nature
+    except (asyncpg.PostgresError, OSError):
+        return False
+
+
+async def _copy(server_url: str, template_url: str) -> _Copy:
     name = _new_name("test")
     template = urlsplit(template_url).path.removeprefix("/")
     settings = [
         f"ALTER ROLE CURRENT_USER IN DATABASE {name} SET {setting} = '{value}'"
         for setting, value in ROLE_SETTINGS.items()
     ]
-    await _execute(postgres_url, f"CREATE DATABASE {name} TEMPLATE {template}", *settings)
-    yield _url_of(postgres_url, name)
-    await _execute(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+    await _execute(server_url, f"CREATE DATABASE {name} TEMPLATE {template}", *settings)
+    url = _url_of(server_url, name)
+    return _Copy(url=url, nature=await _nature_of(url))
+
+
+async def _nature_of(url: str) -> str:
+    connection = await asyncpg.connect(url, statement_cache_size=0)
+    try:
+        nature = await connection.fetchval(_NATURE)
+    finally:
+        await connection.close()
+    assert isinstance(nature, str), nature
+    return nature
+
+
+async def _drop(server_url: str, url: str) -> None:
+    name = urlsplit(url).path.removeprefix("/")
+    await _execute(server_url, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def _new_name(kind: str) -> str:

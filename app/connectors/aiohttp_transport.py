@@ -181,7 +181,7 @@ class AiohttpTransport:
             response.close()
         return TransportAnswer(
             status=response.status,
-            headers=tuple(response.headers.items()),
+            headers=tuple((name.lower(), value) for name, value in response.headers.items()),
             body=b"".join(chunks),
         )
 

@@ -146,7 +146,7 @@ def _is_json(media_type: str) -> bool:
 
 def _content_encodings(answer: TransportAnswer) -> str:
     """One value, though the header may come in several lines."""
-    return ",".join(value for name, value in answer.headers if name.lower() == "content-encoding")
+    return ",".join(value for name, value in answer.headers if name == "content-encoding")
 
 
 def _storable(header: str | None) -> str | None:

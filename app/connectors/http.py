@@ -76,6 +76,8 @@ class HttpConnector:
         }
         if call.request.body is not None and call.request.content_type is not None:
             ours["Content-Type"] = call.request.content_type
+        if not call.request.headers:
+            return tuple(ours.items())
         given = {name.lower() for name, _ in call.request.headers}
         for name in ("User-Agent", "Accept", "Content-Type"):
             if name.lower() in given:

@@ -8,6 +8,7 @@ import datetime as dt
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from app.core.observation import BrokenOff, NotSent
@@ -77,7 +78,7 @@ class TransportAnswer:
 
     Attributes:
         status: 100 to 599; never an interim one.
-        headers: (name, value) pairs as received.
+        headers: (name, value) pairs in the order received; names in lower case.
         body: as it came over the wire, ``Content-Encoding`` still applied.
     """
 
@@ -87,7 +88,10 @@ class TransportAnswer:
 
     def header(self, name: str) -> str | None:
         """The first value of the header ``name`` (lower case), or None."""
-        return next((value for given, value in self.headers if given.lower() == name), None)
+        for given, value in self.headers:
+            if given == name:
+                return value
+        return None
 
 
 class Transport(Protocol):
@@ -138,14 +142,12 @@ def find_fault(request: TransportRequest) -> str | None:
 def _find_header_fault(headers: tuple[tuple[str, str], ...]) -> str | None:
     total = 0
     for name, value in headers:
-        if _TOKEN.fullmatch(name) is None:
-            return f"{name[:100]!r} is not a header name"
-        if name.lower() in RESERVED_HEADERS:
-            return f"the header {name} is not the definition's to set"
+        if (fault := _find_name_fault(name)) is not None:
+            return fault
         if _CONTROL.search(value) is not None:
             return f"the header {name} holds a control character"
         try:
-            size = len(name) + len(value.encode())
+            size = len(name) + (len(value) if value.isascii() else len(value.encode()))
         except UnicodeEncodeError:
             return f"the header {name} holds half a character (a lone surrogate)"
         if size > HEADER_BYTES_MAX:
@@ -153,4 +155,13 @@ def _find_header_fault(headers: tuple[tuple[str, str], ...]) -> str | None:
         total += size
     if total > HEADERS_BYTES_MAX:
         return f"the headers together are longer than {HEADERS_BYTES_MAX} bytes"
+    return None
+
+
+@lru_cache(maxsize=1000)  # names repeat from call to call
+def _find_name_fault(name: str) -> str | None:
+    if _TOKEN.fullmatch(name) is None:
+        return f"{name[:100]!r} is not a header name"
+    if name.lower() in RESERVED_HEADERS:
+        return f"the header {name} is not the definition's to set"
     return None

@@ -6,8 +6,14 @@ from dataclasses import replace
 from app.core.definition import Call
 from app.core.outcome import TryAgain, Unclear
 from app.core.retry import backoff_delay
-from app.core.saga import CallState, CallStatus, Effect, Output, Problem
+from app.core.saga import CallState, CallStatus, Code, Doubt, Effect, Output, Problem
 from app.core.turn import Turn
+
+FORGOTTEN = Problem(
+    code=Code.UNKNOWN_OUTCOME,
+    message="the tool may have forgotten the key: to send it again could act twice",
+)
+"""Why an uncertain call is not sent again after its ``key_lifetime``."""
 
 
 def closed(
@@ -24,48 +30,46 @@ def closed(
         state,
         open=None,
         effect=state.open.known_before,
+        tries=state.tries + 1,
         failures=state.failures + 1 if counts else state.failures,
+        not_before=None if verdict.wait is None else at + verdict.wait,
         error=verdict.problem,
     )
-    if isinstance(verdict, Unclear):
-        return unclear(after, quiet_at=at + call.late_window)
-    if still_working:
-        # Whatever works on it may yet succeed; but the tool has answered, so a later refusal by
-        # the same tool is believed: the call does not become uncertain.
-        return replace(unclear(after, quiet_at=at + call.late_window), uncertain=state.uncertain)
+    if isinstance(verdict, Unclear) or still_working:
+        # Whatever works on it may yet succeed.
+        doubt = Doubt(attempt=state.open.number, quiet_at=at + call.late_window)
+        return in_doubt(after, doubt, at=at)
     return after
 
 
-def lost(state: CallState) -> CallState:
+def lost(turn: Turn, state: CallState) -> CallState:
     """The call after its sender was lost: the attempt may or may not have left.
 
     It does not count as failed: a crash of ours says nothing about the tool.
     """
     assert state.open is not None, state
-    return unclear(replace(state, open=None), quiet_at=state.open.quiet_at)
+    doubt = Doubt(attempt=state.open.number, quiet_at=state.open.quiet_at)
+    return in_doubt(replace(state, open=None), doubt, at=turn.at)
 
 
-def unclear(state: CallState, *, quiet_at: dt.datetime) -> CallState:
-    """The call once an attempt may have taken effect unseen, at the latest at ``quiet_at``."""
-    later = quiet_at if state.quiet_at is None else max(state.quiet_at, quiet_at)
-    return replace(state, effect=Effect.UNKNOWN, uncertain=True, quiet_at=later)
+def in_doubt(state: CallState, doubt: Doubt, *, at: dt.datetime) -> CallState:
+    """The call once an attempt may have taken effect unseen. What is quiet by now is left out."""
+    doubts = (*(known for known in state.doubts if known.quiet_at > at), doubt)
+    return replace(state, effect=Effect.UNKNOWN, uncertain=True, doubts=doubts)
 
 
-def backing_off(
-    turn: Turn, state: CallState, call: Call, *, wait: dt.timedelta | None
-) -> CallState | None:
+def backing_off(turn: Turn, state: CallState, call: Call) -> CallState | None:
     """The call with its next attempt set, or None if its limits are reached.
 
     Args:
         turn: for the time and the seed.
         state: closed, its failures counted.
         call: for the limits.
-        wait: the least pause, if the tool asked for one.
     """
     if state.failures >= call.retry.max_attempts:
         return None
-    delay = backoff_delay(call.retry, failures=max(state.failures, 1), seed=turn.event.seed)
-    due_at = turn.at + max(delay, wait or dt.timedelta(0))
+    delay = backoff_delay(call.retry, failures=state.tries, seed=turn.event.seed)
+    due_at = max(turn.at + delay, state.not_before or turn.at)
     elapsed_max = call.retry.max_elapsed
     if elapsed_max is not None and due_at > state.round_started_at + elapsed_max:
         return None
@@ -80,13 +84,18 @@ def may_resend(state: CallState, call: Call, *, at: dt.datetime) -> bool:
 
 
 def fresh_round(turn: Turn, state: CallState) -> CallState:
-    """The call with its attempts counted anew: by a person's retry, or to settle its effect."""
+    """The call with its attempts counted anew: by a person's retry, or to settle its effect.
+
+    What the tool asked for still holds: it is not called before.
+    """
+    waits = state.not_before is not None and state.not_before > turn.at
     return replace(
         state,
-        status=CallStatus.RUNNING,
+        status=CallStatus.BACKING_OFF if waits else CallStatus.RUNNING,
+        tries=0,
         failures=0,
         round_started_at=turn.at,
-        due_at=None,
+        due_at=state.not_before if waits else None,
         finished_at=None,
         concluded_seq=None,
     )
@@ -94,11 +103,8 @@ def fresh_round(turn: Turn, state: CallState) -> CallState:
 
 def succeeded(turn: Turn, state: CallState, output: Output | None) -> CallState:
     """The call once its effect surely exists. An attempt still out can do so until it is quiet."""
-    after = state
-    if state.open is not None:
-        after = replace(unclear(state, quiet_at=state.open.quiet_at), open=None)
     return replace(
-        after,
+        state if state.open is None else lost(turn, state),
         status=CallStatus.SUCCEEDED,
         effect=Effect.DONE,
         due_at=None,

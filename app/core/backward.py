@@ -68,7 +68,7 @@ def observe(turn: Turn, step: Step, state: CallState, fact: AttemptObserved) -> 
             _give_up(turn, state, effect=effect, problem=verdict.problem)
         case TryAgain() | Unclear():
             after = attempts.closed(state, call, verdict, at=turn.at)
-            again = attempts.backing_off(turn, after, call, wait=verdict.wait)
+            again = attempts.backing_off(turn, after, call)
             if again is not None:
                 turn.put(again)
             else:
@@ -86,30 +86,28 @@ def lose(turn: Turn, state: CallState) -> None:
 
     A compensation must tolerate repetition, so it is sent again, while the tool remembers its key.
     """
-    turn.put(attempts.lost(state))
+    turn.put(attempts.lost(turn, state))
 
 
 def _follows_a_call(turn: Turn) -> bool:
-    """An action that was out when the rollback was decided is followed to its end."""
-    return any(
-        call.direction is Direction.ACTION and call.open is not None
-        for call in turn.saga.calls.values()
-    )
+    """Whatever is out is followed to its end: an action, or the compensation of another step."""
+    return any(call.open is not None for call in turn.saga.calls.values())
 
 
 def _undo(turn: Turn, step: Step, action: CallState) -> None:
     """Bring one step nearer to having no effect."""
     state = turn.saga.call(step.id, Direction.COMPENSATION)
     if state is not None and state.status in {CallStatus.RUNNING, CallStatus.BACKING_OFF}:
-        if state.open is None:
-            _resume(turn, step, state)
+        _resume(turn, step, state)
         return
-    if action.effect is Effect.UNKNOWN:
-        if _settle(turn, step, action):
-            return
-        if not attempts.is_quiet(action, at=turn.at):
-            turn.wake_at(action.quiet_at)
-            return
+    if action.effect is Effect.UNKNOWN and _settle(turn, step, action):
+        return
+    # A tool that honours keys answers a late arrival from memory; any other would act on it, and
+    # so bring back what was undone before it came.
+    may_come_back = action.effect is Effect.UNKNOWN or not step.action.idempotent
+    if may_come_back and not attempts.is_quiet(action, at=turn.at):
+        turn.wake_at(action.quiet_at)
+        return
     _begin(turn, step, action, before=state)
 
 
@@ -121,6 +119,11 @@ def _settle(turn: Turn, step: Step, action: CallState) -> bool:
     call = step.action
     if action.settling:
         if action.status is CallStatus.FAILED:
+            return False
+        is_due = action.due_at is None or action.due_at <= turn.at
+        if is_due and not attempts.may_resend(action, call, at=turn.at):
+            effect, problem = action.effect, attempts.FORGOTTEN
+            turn.put(attempts.given_up(turn, action, effect=effect, problem=problem))
             return False
         turn.resume(action, call)
         return True
@@ -173,9 +176,7 @@ def _resume(turn: Turn, step: Step, state: CallState) -> None:
     elif attempts.may_resend(state, step.compensation, at=turn.at):
         turn.resume(state, step.compensation)
     else:
-        message = "the tool may have forgotten the key: sending it again could undo twice"
-        problem = Problem(code=Code.UNKNOWN_OUTCOME, message=message)
-        _give_up(turn, state, effect=Effect.UNKNOWN, problem=problem)
+        _give_up(turn, state, effect=Effect.UNKNOWN, problem=attempts.FORGOTTEN)
 
 
 def _ask_again_when_quiet(

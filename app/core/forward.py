@@ -43,7 +43,7 @@ def advance(turn: Turn) -> None:
                 continue
             case CallStatus.RUNNING | CallStatus.BACKING_OFF:
                 if state.open is None:
-                    turn.resume(state, step.action)
+                    _resume(turn, step, state)
                 return
             case CallStatus.FAILED:
                 raise AssertionError(f"{step.id} failed, and no rollback was decided")
@@ -99,7 +99,7 @@ def prove_undo(turn: Turn, step: Step) -> None:
 
 def lose(turn: Turn, step: Step, state: CallState) -> None:
     """Conclude that the sender of an action's attempt was lost: resend, or give up."""
-    after = attempts.lost(state)
+    after = attempts.lost(turn, state)
     if _may_follow_unknown(turn, after, step.action):
         turn.put(after)
     else:
@@ -144,6 +144,19 @@ def _begin(turn: Turn, step: Step) -> None:
     turn.open_first(state, step.action, request)
 
 
+def _resume(turn: Turn, step: Step, state: CallState) -> None:
+    """Open the next attempt when it is due, unless it has become too late for one."""
+    is_due = state.due_at is None or state.due_at <= turn.at
+    if is_due and turn.forward_limit_reached:
+        message = "the saga's journal is nearly full; the rest is kept for undoing"
+        problem = Problem(code=Code.LIMIT_EXCEEDED, message=message)
+        _give_up(turn, state, effect=state.effect, problem=problem)
+    elif is_due and not attempts.may_resend(state, step.action, at=turn.at):
+        _give_up(turn, state, effect=state.effect, problem=attempts.FORGOTTEN)
+    else:
+        turn.resume(state, step.action)
+
+
 def _complete(turn: Turn) -> None:
     """All actions are done: render the output. A faulty output undoes nothing that happened."""
     template = turn.definition.output
@@ -164,7 +177,7 @@ def _try_again(turn: Turn, state: CallState, call: Call, verdict: TryAgain | Unc
         allowed = True
     else:
         allowed = known_safe or call.on_unknown is OnUnknown.RESEND
-    again = attempts.backing_off(turn, state, call, wait=verdict.wait) if allowed else None
+    again = attempts.backing_off(turn, state, call) if allowed else None
     if again is not None:
         turn.put(again)
         return

@@ -33,7 +33,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from app.core import attempts, backward, forward
-from app.core.definition import Definition
+from app.core.definition import Definition, Step
 from app.core.entries import Entry, Ignored
 from app.core.errors import IllegalEvent, VerbRefused
 from app.core.events import (
@@ -196,7 +196,8 @@ def _observe(turn: Turn) -> Ignored | None:
     fact = turn.event.fact
     assert isinstance(fact, AttemptObserved), fact
     state = turn.saga.call(fact.step, fact.direction)
-    assert state is not None, (fact.step, fact.direction)
+    if state is None or fact.attempt > state.attempts:
+        return _illegal(turn)
     step = turn.definition.step(fact.step)
     if state.open is None or state.open.number != fact.attempt:
         return _observe_late(turn, state, fact)
@@ -212,7 +213,10 @@ def _observe_late(turn: Turn, state: CallState, fact: AttemptObserved) -> Ignore
     answer = fact.observation
     if not (isinstance(answer, Answered) and 200 <= answer.status < 300 and answer.readable):
         return Ignored(reason="late: the attempt was given up, and its answer proves nothing")
-    if state.status is CallStatus.SUCCEEDED:
+    if fact.attempt < state.first_attempt:
+        return Ignored(reason="late: the attempt was of an earlier generation")
+    step = turn.definition.step(fact.step)
+    if state.status is CallStatus.SUCCEEDED and not _came_back(step, state, fact):
         return Ignored(reason="duplicate: the call has succeeded already")
     if fact.direction is Direction.COMPENSATION:
         action = turn.saga.call(fact.step, Direction.ACTION)
@@ -222,11 +226,23 @@ def _observe_late(turn: Turn, state: CallState, fact: AttemptObserved) -> Ignore
         return None
     output = Output(value=answer.body)
     turn.weigh(answer.body_bytes)
-    forward.succeed(turn, turn.definition.step(fact.step), state, output=output)
+    # This attempt is in doubt no more.
+    doubts = tuple(doubt for doubt in state.doubts if doubt.attempt != fact.attempt)
+    state = replace(state, doubts=doubts)
+    forward.succeed(turn, step, state, output=output)
     _lift(turn, question=Question.DID_IT_TAKE_EFFECT, state=state)
     if turn.before.status.is_final:
         turn.alert()
     return None
+
+
+def _came_back(step: Step, state: CallState, fact: AttemptObserved) -> bool:
+    """Whether a second success may be a second effect: what was undone may be there again.
+
+    A tool that honours keys has answered it from memory.
+    """
+    undone = state.effect is Effect.NONE
+    return fact.direction is Direction.ACTION and undone and not step.action.idempotent
 
 
 def _lift(turn: Turn, *, question: Question, state: CallState) -> None:

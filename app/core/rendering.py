@@ -13,7 +13,7 @@ from app.core.expressions import ExpressionFailed, Scope, Template
 from app.core.identity import CallKey, Direction, StepId
 from app.core.json_value import JsonValue
 from app.core.requests import HttpRequest, Request
-from app.core.saga import CallState, Failure, Saga
+from app.core.saga import CallState, Cause, Code, Failure, Problem, Saga
 
 ACTION_ROOTS = frozenset({"input", "steps", "saga", "vars", "key"})
 COMPENSATION_ROOTS = ACTION_ROOTS | {"action", "failure"}
@@ -121,12 +121,13 @@ def _request(request: Request) -> JsonValue:
 
 
 def _failure(failure: Failure | None) -> JsonValue:
-    """``failure`` as a compensation sees it; empty words in a dry rendering."""
+    """``failure`` as a compensation sees it; in a dry rendering, one that could be."""
     if failure is None:
-        return {"cause": "", "step": "", "code": "", "message": "", "http_status": 0}
+        problem = Problem(code=Code.REFUSED, message="none yet")
+        failure = Failure(cause=Cause.STEP_FAILED, step=None, problem=problem)
     return {
         "cause": failure.cause.value,
-        "step": failure.step or "",
+        "step": failure.step or "none",
         "code": failure.problem.code.value,
         "message": failure.problem.message,
         "http_status": failure.problem.http_status or 0,

@@ -169,6 +169,14 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """An attempt that ended without a definite answer: it may take effect until it is quiet."""
+
+    attempt: int
+    quiet_at: dt.datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Output:
     """What a call returned; wrapped, since null is an output too."""
 
@@ -188,14 +196,17 @@ class CallState:
         key: the idempotency key of this generation.
         request: rendered once a generation; every attempt carries the same bytes.
         attempts: every request, over all generations (``Amends-Attempt``).
-        failures: attempts of this round that count against ``max_attempts``.
+        first_attempt: the number of this generation's first attempt.
+        tries: attempts of this round that are over: the pauses grow with them.
+        failures: those of them that count against ``max_attempts``.
         round_started_at: from when ``max_elapsed`` counts; a person's retry and settling begin a
             new round.
         first_sent_at: first intent of this generation, from when ``key_lifetime`` counts.
         open: the attempt that is out; None if none is.
         due_at: when the next attempt may start; set while backing off.
+        not_before: the tool asked not to be called before; None if it did not.
         uncertain: some attempt of this generation may have taken effect unseen.
-        quiet_at: until then such an attempt may still take effect; None if all are quiet.
+        doubts: the attempts of this generation that may still take effect.
         settling: the rollback was decided, and the action is sent again to learn its effect.
         output: what it returned; None while it has not succeeded.
         error: of the last attempt that failed.
@@ -211,19 +222,27 @@ class CallState:
     key: CallKey
     request: Request | None
     attempts: int
+    first_attempt: int
+    tries: int
     failures: int
     round_started_at: dt.datetime
     first_sent_at: dt.datetime
     open: Attempt | None
     due_at: dt.datetime | None
+    not_before: dt.datetime | None
     uncertain: bool
-    quiet_at: dt.datetime | None
+    doubts: tuple[Doubt, ...]
     settling: bool
     output: Output | None
     error: Problem | None
     started_at: dt.datetime
     finished_at: dt.datetime | None
     concluded_seq: int | None
+
+    @property
+    def quiet_at(self) -> dt.datetime | None:
+        """When no doubtful attempt can take effect any more; None if there is none."""
+        return max((doubt.quiet_at for doubt in self.doubts), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

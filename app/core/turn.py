@@ -125,6 +125,7 @@ class Turn:
         self, step: StepId, direction: Direction, *, generation: int, before: CallState | None
     ) -> CallState:
         """A call that has not been sent in this generation; not yet put."""
+        attempts = before.attempts if before is not None else 0
         key = derive_call_key(
             key_seed=self.saga.facts.key_seed,
             step=step,
@@ -139,14 +140,17 @@ class Turn:
             generation=generation,
             key=key,
             request=None,
-            attempts=before.attempts if before is not None else 0,
+            attempts=attempts,
+            first_attempt=attempts + 1,
+            tries=0,
             failures=0,
             round_started_at=self.at,
             first_sent_at=self.at,
             open=None,
             due_at=None,
+            not_before=before.not_before if before is not None else None,
             uncertain=False,
-            quiet_at=None,
+            doubts=(),
             settling=False,
             output=None,
             error=None,
@@ -225,7 +229,8 @@ class Turn:
         if now.status.is_at_rest:
             return replace(now, owner=None, due_at=None)
         reporter = self.event.reporter
-        if not self.may_open and now.owner not in {None, reporter.incarnation}:
+        taken = isinstance(self.event.fact, SagaWoken)
+        if not taken and now.owner not in {None, reporter.incarnation}:
             # Another's: it will see the entry, open what is owed, and run the timers.
             return replace(now, due_at=self._wake_at)
         # Only the reporter's own intents count: what a lost owner left open runs a timer instead.

@@ -49,12 +49,48 @@ CONTENDED = (
 """What others' work can do to a statement; the same one may succeed a moment later."""
 
 
-def sqlalchemy_url(url: str) -> str:
-    """A plain ``postgresql://`` URL as SQLAlchemy wants it for asyncpg."""
-    for scheme in ("postgresql://", "postgres://"):
-        if url.startswith(scheme):
-            return "postgresql+asyncpg://" + url.removeprefix(scheme)
-    raise ValueError(f"{url.split(':', 1)[0]!r} is not a postgresql:// URL")
+def make_engine(
+    url: str,
+    *,
+    is_pooled: bool = False,
+    command_seconds_max: float | None = COMMAND_SECONDS_MAX,
+    **options: Any,  # noqa: ANN401 - SQLAlchemy's
+) -> AsyncEngine:
+    """A SQLAlchemy engine over asyncpg.
+
+    asyncpg reads the URL itself: it knows libpq's parameters (``sslmode``, ``host``, ...), which
+    SQLAlchemy would hand on as arguments that asyncpg does not have.
+
+    Args:
+        url: a plain ``postgresql://`` URL.
+        is_pooled: PgBouncer stands between, so that no prepared statement may be relied upon.
+        command_seconds_max: of one statement, as the client counts; None for no limit.
+        options: of ``create_async_engine``.
+    """
+    arguments: dict[str, Any] = {
+        "timeout": CONNECT_SECONDS_MAX,
+        "command_timeout": command_seconds_max,
+    }
+    connect: dict[str, Any] = {}
+    if is_pooled:
+        arguments["statement_cache_size"] = 0
+        connect = {
+            "prepared_statement_cache_size": 0,
+            # SQLAlchemy prepares what it asks on a first connect; others share the server.
+            "prepared_statement_name_func": lambda: f"amends_{uuid.uuid4()}",
+        }
+
+    async def open_connection(*_: object, **__: object) -> asyncpg.Connection:
+        return await asyncpg.connect(url, **arguments)
+
+    return create_async_engine(
+        "postgresql+asyncpg://",
+        connect_args={"async_creator_fn": open_connection, **connect},
+        pool_reset_on_return=None,
+        # JSON comes as its text: it is read with orjson where its shape is known.
+        json_deserializer=str,
+        **options,
+    )
 
 
 class ReadTx:
@@ -109,27 +145,13 @@ class Database:
                 self.is_pooled = process != probe.get_server_pid()
             finally:
                 await probe.close()
-        arguments: dict[str, object] = {
-            "timeout": CONNECT_SECONDS_MAX,
-            "command_timeout": COMMAND_SECONDS_MAX,
-        }
-        if self.is_pooled:
-            arguments |= {
-                "statement_cache_size": 0,
-                "prepared_statement_cache_size": 0,
-                # SQLAlchemy prepares what it asks on a first connect; others share the server.
-                "prepared_statement_name_func": lambda: f"amends_{uuid.uuid4()}",
-            }
-        self._engine = create_async_engine(
-            sqlalchemy_url(self._url),
+        self._engine = make_engine(
+            self._url,
+            is_pooled=self.is_pooled,
             isolation_level="AUTOCOMMIT",
             pool_size=self._connections_max,
             max_overflow=0,
             pool_timeout=CONNECT_SECONDS_MAX,
-            pool_reset_on_return=None,
-            # JSON comes as its text: it is read with orjson where its shape is known.
-            json_deserializer=str,
-            connect_args=arguments,
         )
 
     async def close(self) -> None:
@@ -172,15 +194,22 @@ class Database:
         with unavailable():
             connection = await self._engine.connect()
             try:
-                raw = await connection.get_raw_connection()
-                driver = raw.driver_connection
-                assert driver is not None
-                yield driver
+                yield await _open_driver(connection)
             except (asyncio.CancelledError, GeneratorExit, *UNREACHABLE):
                 await _throw_away(connection)
                 raise
             finally:
                 await asyncio.shield(connection.close())
+
+
+async def _open_driver(connection: AsyncConnection) -> asyncpg.Connection:
+    """The asyncpg connection beneath; one that the server has closed meanwhile is replaced."""
+    while True:
+        driver = (await connection.get_raw_connection()).driver_connection
+        assert driver is not None
+        if not driver.is_closed():
+            return driver
+        await connection.invalidate()
 
 
 async def _throw_away(connection: AsyncConnection) -> None:

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import asyncpg
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from app.core.errors import SchemaBehind
-from app.store.database import Database, sqlalchemy_url
+from app.store.database import Database, make_engine
 
 ROLE_SETTINGS = {
     # The hot statements join a few arrays with indexed tables. A generic plan made while a table
@@ -109,7 +108,7 @@ def run_with_url(url: str, run: Callable[[sa.Connection], None]) -> None:
 
 
 async def _run(url: str, run: Callable[[sa.Connection], None]) -> None:
-    engine = create_async_engine(sqlalchemy_url(url), poolclass=NullPool)
+    engine = make_engine(url, command_seconds_max=None, poolclass=NullPool)
     try:
         async with engine.connect() as connection:
             await connection.run_sync(run)

@@ -53,6 +53,9 @@ moved AS (
     FROM moved m
 )"""
 
+FREE = "SELECT id FROM sagas WHERE id = ANY($1::uuid[]) FOR NO KEY UPDATE SKIP LOCKED"
+"""Which heads nobody else holds; asked when a flush met a lock, before it is sent again."""
+
 FIND = """
 SELECT s.id, s.seq, s.entry_id, s.fingerprint, j.id AS appended
 FROM unnest($1::uuid[], $2::integer[]) AS x (id, seq)

@@ -23,7 +23,7 @@ import structlog
 from app.core.errors import Fenced, RowRefused, StoreUnavailable
 from app.core.identity import Incarnation
 from app.store.database import UNREACHABLE, Database
-from app.store.statements import FIND, MoveRow, StartRow, columns, flush_statement
+from app.store.statements import FIND, FREE, MoveRow, StartRow, columns, flush_statement
 
 log = structlog.get_logger(__name__)
 
@@ -31,8 +31,15 @@ ROWS_MAX = 500
 BYTES_MAX = 4 * 1024 * 1024
 """Limits of one flush: what it holds up, and what a failure repeats, stays small."""
 
+WAITING_ROWS_MAX = 10_000
+WAITING_BYTES_MAX = 64 * 1024 * 1024
+"""More than this is not taken in: in an outage the service must not fill its memory."""
+
 RECONNECT_SECONDS_MIN = 0.05
 RECONNECT_SECONDS_MAX = 1.0
+
+FAILURES_AT_END_MAX = 2
+"""A stopped writer whose connection breaks tries once more before it gives up what waits."""
 
 _ROW_ERRORS = ("22", "23", "54")
 """SQLSTATE classes that belong to a row: data, integrity, limits."""
@@ -79,7 +86,9 @@ class Writer:
         self._urgent: deque[_Ticket] = deque()
         self._kick = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._waiting_bytes = 0
         self._closing = False
+        self._failures_at_end = 0
         self.flushes = 0
         self.rows = 0
 
@@ -111,13 +120,25 @@ class Writer:
         Raises:
             Fenced: the incarnation was revoked; nothing was written.
             RowRefused: the database refuses this row; nothing was written.
+            StoreUnavailable: too much waits already, or the service stops.
         """
         assert self._task is not None, "start() comes first"
-        assert not self._closing, "the writer was stopped"
+        waiting = len(self._waiting) + len(self._urgent)
+        if self._closing or waiting >= WAITING_ROWS_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
+            raise StoreUnavailable("no more can be taken in to be stored")
         ticket = _Ticket(row, incarnation, asyncio.get_running_loop().create_future())
-        (self._urgent if urgent else self._waiting).append(ticket)
+        queue = self._urgent if urgent else self._waiting
+        queue.append(ticket)
+        self._waiting_bytes += ticket.size_bytes
         self._kick.set()
-        return await ticket.done
+        try:
+            return await ticket.done
+        except asyncio.CancelledError:
+            # Its caller gave up; what was never sent need not be kept.
+            with contextlib.suppress(ValueError):
+                queue.remove(ticket)
+                self._waiting_bytes -= ticket.size_bytes
+            raise
 
     async def _run(self) -> None:
         pause = RECONNECT_SECONDS_MIN
@@ -129,7 +150,7 @@ class Writer:
                     while True:
                         batch = batch or await self._next_batch()
                         if not batch:
-                            return
+                            return None
                         await flusher.flush(batch)
                         pause = RECONNECT_SECONDS_MIN
                         self.flushes += 1
@@ -138,9 +159,8 @@ class Writer:
             except (StoreUnavailable, *UNREACHABLE) as error:
                 # What was in flight is sent again as it is; it may have been committed.
                 batch = [ticket for ticket in batch if not ticket.done.done()]
-                if self._closing:
-                    self._abandon(batch)
-                    return
+                if self._is_at_an_end():
+                    return self._abandon(batch)
                 log.warning("writer_connection_lost", error=str(error), waiting=len(batch))
                 await self._rest(pause)
                 pause = min(pause * 2, RECONNECT_SECONDS_MAX)
@@ -150,6 +170,16 @@ class Writer:
                 for ticket in batch:
                     ticket.settle(StoreUnavailable("our own code failed while storing"))
                 batch = []
+                if self._is_at_an_end():
+                    return self._abandon(batch)
+                await self._rest(pause)
+                pause = min(pause * 2, RECONNECT_SECONDS_MAX)
+
+    def _is_at_an_end(self) -> bool:
+        """The writer was stopped, and the database could not be reached again since."""
+        if self._closing:
+            self._failures_at_end += 1
+        return self._failures_at_end >= FAILURES_AT_END_MAX
 
     async def _rest(self, seconds: float) -> None:
         """Wait before the next connection, or until the end is near."""
@@ -168,14 +198,13 @@ class Writer:
             for queue in (self._urgent, self._waiting):
                 while queue and len(batch) < ROWS_MAX and size < BYTES_MAX:
                     ticket = queue.popleft()
-                    if ticket.done.done():
-                        continue  # its caller gave up before it was ever sent
                     other = bool(batch) and ticket.incarnation != batch[0].incarnation
                     if other or ticket.row.id in sagas:
                         # One fence and one row a saga in a flush: this one begins the next.
                         queue.appendleft(ticket)
                         break
                     batch.append(ticket)
+                    self._waiting_bytes -= ticket.size_bytes
                     sagas.add(ticket.row.id)
                     size += ticket.size_bytes
             if batch or self._closing:
@@ -187,7 +216,8 @@ class Writer:
     def _abandon(self, batch: list[_Ticket]) -> None:
         """The end has come and the database is away: nobody may believe it was written."""
         for ticket in [*batch, *self._urgent, *self._waiting]:
-            ticket.settle(StoreUnavailable("the service stopped before it could be stored"))
+            message = "the service stopped, and it is not known whether it was stored"
+            ticket.settle(StoreUnavailable(message))
         self._urgent.clear()
         self._waiting.clear()
 
@@ -215,12 +245,32 @@ class _Flusher:
                 raise
             except asyncpg.PostgresError as error:
                 state = error.sqlstate or ""
-                if state[:2] in _ROW_ERRORS or state == _LOCK_NOT_AVAILABLE:
+                if state == _LOCK_NOT_AVAILABLE:
+                    return await self._pass_by(batch, error)
+                if state[:2] in _ROW_ERRORS:
                     return await self._isolate(batch, error)
                 # A full disk, a read-only server: nobody's row. The connection is replaced, and
                 # the batch waits.
                 log.exception("flush_failed", sqlstate=state)
                 raise asyncpg.InterfaceError(str(error)) from error
+
+    async def _pass_by(self, batch: list[_Ticket], error: asyncpg.PostgresError) -> None:
+        """Send what nobody holds up; what somebody does is for its caller to try again.
+
+        Halving would wait for the same lock at every level, and all that comes after with it.
+        """
+        moves = [ticket for ticket in batch if isinstance(ticket.row, MoveRow)]
+        rows = await self._fetch(FREE, [ticket.row.id for ticket in moves])
+        free = {row["id"] for row in rows}
+        held = [ticket for ticket in moves if ticket.row.id not in free]
+        if not held:
+            return await self._isolate(batch, error)
+        for ticket in held:
+            self._refuse(ticket, error)
+        rest = [ticket for ticket in batch if ticket not in held]
+        if rest:
+            await self.flush(rest)
+        return None
 
     async def _isolate(self, batch: list[_Ticket], error: asyncpg.PostgresError) -> None:
         """Halve the batch until the row at fault stands alone."""
@@ -232,6 +282,11 @@ class _Flusher:
         middle = len(batch) // 2
         await self.flush(batch[:middle])
         await self.flush(batch[middle:])
+
+    def _refuse(self, ticket: _Ticket, error: asyncpg.PostgresError) -> None:
+        saga, state = ticket.row.id, error.sqlstate or ""
+        log.error("row_refused", saga_id=str(saga), sqlstate=state)
+        ticket.settle(RowRefused(saga=saga, sqlstate=state, message=str(error)))
 
     async def _send(self, batch: list[_Ticket]) -> None:
         starts = [ticket.row for ticket in batch if isinstance(ticket.row, StartRow)]

@@ -9,8 +9,7 @@ from fastapi import FastAPI
 
 from app.core.identity import Direction
 from app.core.observation import NotSent, NotSentReason
-from app.operations import Context
-from app.operations import sagas as saga_operations
+from app.operations import Context, sagas as saga_operations
 from app.schemas.event_view import event_type
 from app.store import FACT_NAMES
 from tests.api.asgi import exchange
@@ -278,7 +277,7 @@ async def test_a_stream_ends_when_the_service_stops(
     ],
 )
 async def test_the_client_says_what_it_likes(
-    client: Client, driver: Driver, accept: str, is_stream: bool
+    client: Client, driver: Driver, accept: str, *, is_stream: bool
 ) -> None:
     """A stream is sent to who likes it better than JSON, or names it first."""
     started = await driver.start()

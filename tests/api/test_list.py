@@ -6,7 +6,6 @@ import httpx2
 import pytest
 
 from app.api.pages import name_cursor
-from app.core.identity import SagaId
 from app.operations import Context, StartRequest, publish_definition, start_saga
 from tests.api.builders import a_document
 from tests.api.driver import Driver
@@ -231,4 +230,3 @@ async def test_a_cursor_is_of_one_list(client: Client, context: Context) -> None
     response = await client.get(f"/v1/definitions?cursor={cursor}")
 
     assert response.status_code == 422
-    assert isinstance(SagaId, object)

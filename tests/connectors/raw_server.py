@@ -168,6 +168,13 @@ def answering(*answers: bytes) -> Behaviour:
     return behave
 
 
+async def closing_the_second_time(peer: Peer) -> None:
+    """Keep the connection after the first request; close it, unanswered, after the second."""
+    await peer.read_request()
+    await peer.send(answer())
+    await peer.read_request()
+
+
 def client_context() -> ssl.SSLContext:
     """Trusts ``CERTIFICATE``."""
     return ssl.create_default_context(cafile=str(CERTIFICATE))

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.connectors import AiohttpTransport, Connector, HttpConnector
+from app.connectors import Connector
 from app.core.observation import Answered, Observation
 from tests.connectors.calls import a_call, a_turn
 from tests.connectors.conftest import MakeConnector
@@ -82,47 +82,6 @@ async def test_cancellation_while_waiting_for_a_connection(make_connector: MakeC
 
     assert [attempt.cancelled() for attempt in attempts] == [False, True, False]
     assert len(server.requests) == 2
-
-
-async def test_cancellation_as_the_answer_ends_spares_the_connection() -> None:
-    """A connection that is back in the pool is not aborted: it may be another attempt's by now."""
-    transport = AiohttpTransport()
-    connector = HttpConnector(transport)
-    pool = transport._session.connector
-    assert pool is not None
-    loop = asyncio.get_running_loop()
-    head_is_out, let_go = asyncio.Event(), asyncio.Event()
-
-    async def behave(peer: Peer) -> None:
-        await peer.read_request()
-        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n")
-        head_is_out.set()
-        await let_go.wait()
-        await peer.send(b"1")
-        await peer.read_request()
-        await peer.send(answer(b"2"))
-        await peer.wait_until_gone()
-
-    def cancel_in_between(attempt: asyncio.Task[Observation]) -> None:
-        """Wait, turn by turn, for the one turn between the last byte and the attempt's end."""
-        if pool._conns:
-            attempt.cancel()
-        elif not attempt.done():
-            loop.call_soon(cancel_in_between, attempt)
-
-    async with serving(behave) as server, asyncio.TaskGroup() as group:
-        first = group.create_task(connector.attempt(a_call(server.url())))
-        await head_is_out.wait()
-        cancel_in_between(first)
-        let_go.set()
-        await asyncio.wait((first,))
-        second = await connector.attempt(a_call(server.url()))
-        await connector.close()
-
-    assert first.cancelled()
-    assert isinstance(second, Answered)
-    assert second.body == 2
-    assert server.connections == 1
 
 
 async def test_cancellation_is_not_taken_for_a_timeout(connector: Connector) -> None:

@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from aiohttp.client_reqrep import ClientRequest, ClientResponse
-from aiohttp.connector import Connection
 
-from app.connectors import AiohttpTransport, Connector, HttpConnector
+from app.connectors import Connector
 from app.core.observation import Answered, BrokenOff, BrokenOffReason
-from tests.connectors.calls import KEY, SAGA, a_call, a_get
-from tests.connectors.raw_server import Peer, answer, answering, serving
+from tests.connectors.calls import KEY, SAGA, a_call
+from tests.connectors.raw_server import (
+    Peer,
+    answer,
+    answering,
+    closing_the_second_time,
+    serving,
+)
 
 METHODS = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"]
 
@@ -22,13 +26,6 @@ def header_of(request: bytes, name: bytes) -> list[bytes]:
     lines = request.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]
     pairs = [line.split(b": ", 1) for line in lines]
     return [value for given, value in pairs if given.lower() == name.lower()]
-
-
-async def closing_the_second_time(peer: Peer) -> None:
-    """Keep the connection after the first request; close it, unanswered, after the second."""
-    await peer.read_request()
-    await peer.send(answer())
-    await peer.read_request()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -44,46 +41,6 @@ async def test_no_silent_resend(connector: Connector, method: str) -> None:
     assert second.reason is BrokenOffReason.RESET
     assert len(server.requests) == 2
     assert server.connections == 1
-
-
-async def test_gate_alone_stops_a_resend() -> None:
-    """Even with aiohttp's retry switched on, what left once does not leave twice."""
-    transport = AiohttpTransport()
-    connector = HttpConnector(transport)
-    transport._session._retry_connection = True
-
-    async with serving(closing_the_second_time) as server:
-        await connector.attempt(a_get(server.url()))
-        second = await connector.attempt(a_get(server.url()))
-    await connector.close()
-
-    assert isinstance(second, BrokenOff)
-    assert len(server.requests) == 2
-
-
-@pytest.mark.parametrize("body", [None, "x", "x" * 100_000])
-async def test_first_byte_leaves_in_the_turn_of_the_question(
-    monkeypatch: pytest.MonkeyPatch, body: str | None
-) -> None:
-    """Between asking whether it is too late and the first byte, the event loop gets no turn."""
-    waiting: list[int] = []
-    send = ClientRequest.send
-
-    async def send_and_look(self: ClientRequest, conn: Connection) -> ClientResponse:
-        response = await send(self, conn)
-        assert conn.transport is not None
-        waiting.append(conn.transport.get_write_buffer_size())
-        return response
-
-    monkeypatch.setattr(ClientRequest, "send", send_and_look)
-    connector = HttpConnector(AiohttpTransport())
-
-    async with serving(answering(answer())) as server:
-        for _ in range(2):
-            await connector.attempt(a_call(server.url(), body=body))
-    await connector.close()
-
-    assert waiting == [0, 0]
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])
@@ -173,19 +130,22 @@ async def test_request_without_a_body(connector: Connector, method: str) -> None
     assert header_of(server.requests[0], b"Content-Length") in ([], [b"0"])
 
 
-async def test_content_type_of_the_definition(connector: Connector) -> None:
-    """Where the request names no content type, a header of the definition stands."""
+@pytest.mark.parametrize("content_type", [None, "application/json"])
+async def test_headers_that_are_the_definitions_to_say(
+    connector: Connector, content_type: str | None
+) -> None:
+    """What the body is, what answer is wanted and by whom stands as the definition says it."""
+    theirs = (("content-type", "text/csv"), ("ACCEPT", "text/xml"), ("User-Agent", "robot"))
+
     async with serving(answering(answer())) as server:
         await connector.attempt(
-            a_call(
-                server.url(),
-                headers=(("Content-Type", "text/csv"),),
-                body="a,b",
-                content_type=None,
-            )
+            a_call(server.url(), headers=theirs, body="a,b", content_type=content_type)
         )
 
-    assert header_of(server.requests[0], b"Content-Type") == [b"text/csv"]
+    (request,) = server.requests
+    assert header_of(request, b"Content-Type") == [b"text/csv"]
+    assert header_of(request, b"Accept") == [b"text/xml"]
+    assert header_of(request, b"User-Agent") == [b"robot"]
 
 
 async def test_environment_is_ignored(

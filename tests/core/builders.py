@@ -6,6 +6,7 @@ journal, and checks at every entry what must hold of all of them (``check_entry`
 
 import datetime as dt
 import functools
+import itertools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -285,13 +286,16 @@ def a_call_state(
         key=CallKey(UUID(int=99)),
         request=a_request_sent(),
         attempts=1,
+        first_attempt=1,
+        tries=1,
         failures=0,
         round_started_at=T0,
         first_sent_at=T0,
         open=attempt,
         due_at=None,
+        not_before=None,
         uncertain=False,
-        quiet_at=None,
+        doubts=(),
         settling=False,
         output=output,
         error=None,
@@ -354,6 +358,7 @@ class Story:
         at: the time; only ``later`` and ``until_due`` move it.
         journal: its entries.
         log: what was told and what came of it, a line each.
+        met: the rows of the machine's table that it has met.
     """
 
     def __init__(self, definition: Definition | None = None) -> None:
@@ -361,7 +366,7 @@ class Story:
         self.at = T0
         self.journal: list[Entry] = []
         self.log: list[str] = []
-        self.lease = LEASE
+        self.met: set[tuple[SagaStatus, type[Fact]]] = set()
         self._saga: Saga | None = None
         self._requests: dict[CallKey, object] = {}
         self._told = 0
@@ -411,8 +416,10 @@ class Story:
             at=at,
             number=1000 + self._told,
             seed=self._told if seed is None else seed,
-            reporter=a_reporter(by, may_open=may_open, send_until=at + self.lease),
+            reporter=a_reporter(by, may_open=may_open, send_until=at + LEASE),
         )
+        if self._saga is not None:
+            self.met.add((self._saga.status, type(fact)))
         told = f"{at:%H:%M:%S.%f} {by.int}{'' if may_open else ' (opens nothing)'}: {fact}"
         self.log.append(told)
         entry = decide(self.definition, self._saga, event)
@@ -515,6 +522,12 @@ class Story:
             self.until_due()
         raise AssertionError(f"nothing goes out: {self.told()}")
 
+    @property
+    def transitions(self) -> set[tuple[SagaStatus | None, SagaStatus]]:
+        """From which status to which its entries went; from None for the first."""
+        statuses = [None, *(entry.now.status for entry in self.journal)]
+        return {(a, b) for a, b in itertools.pairwise(statuses) if b is not None}
+
     def told(self) -> str:
         """The whole story, to be read."""
         return "\n".join(self.log)
@@ -529,6 +542,24 @@ class Story:
         stuck = f" {now.stuck.question}" if now.stuck else ""
         owner = now.owner.int if now.owner else None
         return f"-> {now.status}{stuck} owner={owner} due={now.due_at} [{calls}]"
+
+
+def a_story(status: SagaStatus) -> Story:
+    """A story that has come to a status, in the usual way."""
+    story = Story().start(may_open=status is not SagaStatus.PENDING)
+    match status:
+        case SagaStatus.PENDING | SagaStatus.RUNNING:
+            pass
+        case SagaStatus.COMPLETED:
+            story.book().book()
+        case SagaStatus.COMPENSATING | SagaStatus.STUCK | SagaStatus.COMPENSATED:
+            story.book().answer(refused())
+            if status is SagaStatus.STUCK:
+                story.answer(refused())
+            if status is SagaStatus.COMPENSATED:
+                story.answer(answered(204))
+    assert story.status is status
+    return story
 
 
 # ---------------------------------------------------------------------------------- invariants

@@ -1,5 +1,6 @@
 """Clients of the service: patient as good clients are, and a mixed load of sagas."""
 
+import asyncio
 import json
 import random
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,9 @@ import aiohttp
 
 from tests.e2e.processes import Child
 from tests.waiting import wait_until
+
+TRIP: Mapping[str, str] = {"city": "Rome", "card": "4242"}
+"""An input of any of our definitions that completes."""
 
 CALL_SECONDS_MAX = 15.0
 PATIENCE_SECONDS = 60.0
@@ -77,7 +81,7 @@ class Api:
 
         async def attempt() -> Answer | None:
             nonlocal turn
-            replica = Api(self._session, self.replicas[turn % len(self.replicas)])
+            replica = self.only(turn % len(self.replicas))
             turn += 1
             answer = await replica.call(method, path, body, headers=headers)
             return None if answer.status == 503 else answer
@@ -116,6 +120,10 @@ class Api:
             return shown if shown["status"] in {"completed", "compensated", "stuck"} else None
 
         return await wait_until(at_rest, seconds_max=seconds_max, what=f"saga {saga} to rest")
+
+    def only(self, number: int) -> "Api":
+        """A client of one of the replicas."""
+        return Api(self._session, self.replicas[number])
 
     async def is_ready(self) -> bool:
         """Whether the first replica says that it can do its work."""
@@ -164,3 +172,34 @@ def make_orders(count: int, dice: random.Random) -> list[Order]:
     ]
     dice.shuffle(orders)
     return orders
+
+
+async def start_all(api: Api, orders: Sequence[Order]) -> dict[str, str]:
+    """Start orders all at once, through the first replica; returns their ids by key."""
+    alone = api.only(0)
+
+    async def start(order: Order) -> tuple[str, str]:
+        return order.key, await alone.start(order.definition, order.input, key=order.key)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(start(order)) for order in orders]
+    return dict(task.result() for task in tasks)
+
+
+def disagreements(
+    orders: Sequence[Order], ids: Mapping[str, str], statuses: Mapping[str, str]
+) -> list[str]:
+    """Sagas that did not end as their input demands.
+
+    Args:
+        orders: what was started.
+        ids: of the sagas, by the key of the order.
+        statuses: of the sagas, by id.
+    """
+    found = []
+    for order in orders:
+        status = statuses[ids[order.key]]
+        is_given_up = order.may_give_up and status == "compensated"
+        if status != order.ends and not is_given_up:
+            found.append(f"{order} ({ids[order.key]}) ended {status}")
+    return found

@@ -6,19 +6,21 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 from uuid import UUID
 
 import asyncpg
+import psutil
 
 from app.embedded_postgres import EmbeddedPostgres
 from app.store import migrate
 from app.store.claims import WITHOUT_REASON
+from tests.waiting import wait_until
 
 AT_REST = frozenset({"completed", "compensated", "stuck"})
-FINAL = frozenset({"completed", "compensated"})
 
 
 def make_place(prefix: str) -> Path:
@@ -52,6 +54,23 @@ class Cluster:
         assert pid is not None, "the server does not run"
         os.kill(pid, signal.SIGQUIT)
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Freeze all its processes while the context is open."""
+        assert self.pid is not None, "the server does not run"
+        postmaster = psutil.Process(self.pid)
+        processes = [postmaster]
+        postmaster.suspend()  # it starts no others now
+        try:
+            for child in postmaster.children(recursive=True):
+                child.suspend()
+                processes.append(child)
+            yield
+        finally:
+            for process in reversed(processes):
+                with suppress(psutil.NoSuchProcess):
+                    process.resume()
+
     async def stop(self) -> None:
         """Stop it and remove its data."""
         await self._postgres.stop()
@@ -76,6 +95,13 @@ class Cluster:
         return url
 
 
+_MOVE = "UPDATE sagas s SET\n        status"
+"""How the statement begins that appends to journals: Postgres shows the first KiB."""
+
+START = "INSERT INTO sagas "
+"""How the one begins that starts sagas."""
+
+
 class Heads:
     """What the head rows say, read on a connection of our own."""
 
@@ -90,6 +116,21 @@ class Heads:
     async def unfinished(self) -> list[str]:
         """The sagas that are not at rest."""
         return [saga for saga, status in (await self.statuses()).items() if status not in AT_REST]
+
+    async def all_at_rest(self, *, seconds_max: float = 40.0) -> dict[str, str]:
+        """The statuses of all sagas, once all are at rest."""
+
+        async def rested() -> bool:
+            return not await self.unfinished()
+
+        try:
+            await wait_until(
+                rested, seconds_max=seconds_max, every_seconds=0.1, what="all sagas to rest"
+            )
+        except AssertionError as error:
+            error.add_note(await self.describe(await self.unfinished()))
+            raise
+        return dict(await self.statuses())
 
     async def losses(self) -> int:
         """The most owners that a saga under way has lost in a row."""
@@ -109,6 +150,27 @@ class Heads:
         )
         return [row["id"] for row in rows]
 
+    async def registered_anew(self, before: Collection[UUID]) -> None:
+        """Return once there is a living incarnation that was not there before."""
+
+        async def anew() -> bool:
+            return not set(await self.living_replicas()) <= set(before)
+
+        await wait_until(anew, seconds_max=15, what="a new incarnation")
+
+    async def wait_for_a_lock(self, statement: str = _MOVE) -> None:
+        """Return once a statement like that has been sent, and waits for a lock."""
+
+        async def waits() -> bool:
+            rows = await self.fetch(
+                "SELECT 1 FROM pg_stat_activity WHERE datname = current_database()"
+                " AND wait_event_type = 'Lock' AND strpos(query, $1) > 0",
+                statement,
+            )
+            return bool(rows)
+
+        await wait_until(waits, what=f"a statement to wait for a lock: {statement!r}")
+
     async def describe(self, sagas: list[str]) -> str:
         """The heads of some sagas, and the end of their journals, for a failure."""
         lines = []
@@ -123,7 +185,9 @@ class Heads:
                 " WHERE saga_id = $1 ORDER BY seq DESC LIMIT 6",
                 UUID(saga),
             )
-            lines.extend(f"    {row['seq']} {row['at']} {row['type']} {row['data']}" for row in rows)
+            lines.extend(
+                f"    {row['seq']} {row['at']} {row['type']} {row['data']}" for row in rows
+            )
         return "\n".join(lines)
 
     async def fetch(self, sql: str, *args: object) -> list[asyncpg.Record]:
@@ -133,6 +197,37 @@ class Heads:
             return await connection.fetch(sql, *args)
         finally:
             await connection.close()
+
+
+class Lock:
+    """A foreign transaction that holds a lock: on a saga's head row, or against all starts."""
+
+    def __init__(self, url: str, saga: str | None) -> None:
+        self._url = url
+        self._saga = saga
+        self._connection: asyncpg.Connection | None = None
+
+    async def __aenter__(self) -> Self:
+        connection = await asyncpg.connect(self._url)
+        self._connection = connection
+        await connection.execute("SET idle_in_transaction_session_timeout = 0")
+        await connection.execute("BEGIN")
+        if self._saga is None:
+            await connection.execute("LOCK TABLE sagas IN SHARE MODE")
+        else:
+            await connection.fetch(
+                "SELECT id FROM sagas WHERE id = $1 FOR UPDATE", UUID(self._saga)
+            )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.lift()
+
+    async def lift(self) -> None:
+        """Let the others go on; also done at the end of the context."""
+        if self._connection is not None:
+            await self._connection.close()
+        self._connection = None
 
 
 class Sampler:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -198,7 +199,15 @@ def watched[T](children: list[Child], of: Callable[[], T]) -> Callable[[], T]:
 
 
 def _inherited() -> dict[str, str]:
-    """Our environment without what would lead a service or a Postgres client elsewhere."""
-    return {
+    """Our environment without what would lead a service or a Postgres client elsewhere.
+
+    And with byte code kept: where it is not, each start compiles for as long as all of a test
+    takes.
+    """
+    environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("AMENDS_", "PG"))
     }
+    if environment.pop("PYTHONDONTWRITEBYTECODE", None):
+        kept = Path(tempfile.gettempdir(), f"amends-e2e-pycache-{os.getuid()}")
+        environment["PYTHONPYCACHEPREFIX"] = str(kept)
+    return environment

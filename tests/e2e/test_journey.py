@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from tests.e2e.conftest import Stage
-from tests.e2e.load import Answer, Api
+from tests.e2e.load import TRIP, Answer, Api
 from tests.e2e.postgres import Cluster
 from tests.e2e.processes import Amends
 from tests.e2e.worlds import World, judged, switch
@@ -18,8 +18,6 @@ from tests.examples.client import Client
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("e2e-journey")]
-
-TRIP = {"city": "Rome", "card": "4242"}
 
 NONSENSE = (
     "html",
@@ -98,8 +96,8 @@ async def test_health_and_documentation(api: Api) -> None:
     ready = await api.call("GET", "/health/ready")
     described = await api.call("GET", "/openapi.json")
 
-    assert (200, "live") == (live.status, live.json["status"])
-    assert (200, "ready") == (ready.status, ready.json["status"])
+    assert (live.status, live.json["status"]) == (200, "live")
+    assert (ready.status, ready.json["status"]) == (200, "ready")
     assert "/v1/sagas" in described.json["paths"]
 
 
@@ -136,8 +134,8 @@ async def test_publish_run_and_read(api: Api, world: Client) -> None:
     read = await api.call("GET", f"/v1/sagas/{done.json['id']}")
     events = await api.call("GET", f"/v1/sagas/{done.json['id']}/events")
 
-    assert [201, 200] == [first.status, again.status]
-    assert (200, "completed") == (done.status, done.json["status"]), done.text
+    assert [first.status, again.status] == [201, 200]
+    assert (done.status, done.json["status"]) == (200, "completed"), done.text
     assert done.json == read.json
     assert done.json["output"]["flight"] in await world.effects()
     assert f'"{done.json["revision"]}"' == read.headers["ETag"]
@@ -150,13 +148,14 @@ async def test_a_declined_card_undoes_in_reverse(api: Api, world: Client) -> Non
     """A refusal undoes what was done, the last first, and says why."""
     trip = {"definition": "trip", "input": {"city": "Rome", "card": "declined"}}
     saga = (await start(api, trip, wait=20)).json
-    calls = [
-        (request.step, request.call) for request in (await world.ledger(saga["id"])).requests
-    ]
+    calls = [(request.step, request.call) for request in (await world.ledger(saga["id"])).requests]
 
-    assert "compensated" == saga["status"]
-    assert ("step_failed", "charge", "refused", 402) == tuple(
-        saga["failure"][name] for name in ("cause", "step", "code", "http_status")
+    assert saga["status"] == "compensated"
+    assert tuple(saga["failure"][name] for name in ("cause", "step", "code", "http_status")) == (
+        "step_failed",
+        "charge",
+        "refused",
+        402,
     )
     assert calls == [
         ("flight", "action"),
@@ -165,14 +164,16 @@ async def test_a_declined_card_undoes_in_reverse(api: Api, world: Client) -> Non
         ("hotel", "compensation"),
         ("flight", "compensation"),
     ]
-    assert ["compensated", "compensated", "failed"] == [step["status"] for step in saga["steps"]]
+    assert [step["status"] for step in saga["steps"]] == ["compensated", "compensated", "failed"]
     assert await judge_alone(world, saga) == ""
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
 async def test_cancel_in_mid_call(api: Api, world: Client, where: str) -> None:
     """A cancel while a call is out follows it to its end, then undoes all, once."""
-    await switch(world, {"match": {"step": "hotel"}, "times": 1, "do": {"hold": where, "name": where}})
+    await switch(
+        world, {"match": {"step": "hotel"}, "times": 1, "do": {"hold": where, "name": where}}
+    )
     saga = await api.start("trip", TRIP)
     await world.held(where)
 
@@ -182,8 +183,8 @@ async def test_cancel_in_mid_call(api: Api, world: Client, where: str) -> None:
     rested = await api.rested(saga)
     refused = await api.call("POST", f"/v1/sagas/{saga}/cancel", {"reason": "late"})
 
-    assert [202, 202, 409] == [accepted.status, again.status, refused.status]
-    assert ("compensated", "cancelled") == (rested["status"], rested["failure"]["cause"])
+    assert [accepted.status, again.status, refused.status] == [202, 202, 409]
+    assert (rested["status"], rested["failure"]["cause"]) == ("compensated", "cancelled")
     assert "charge" not in {each.step for each in (await world.ledger(saga)).requests}
     assert await judge_alone(world, rested) == ""
 
@@ -195,10 +196,10 @@ async def test_the_deadline_undoes(api: Api, world: Client) -> None:
 
     answer = await start(api, {"definition": "trip", "input": TRIP, "deadline": "700ms"}, wait=20)
 
-    assert ("compensated", "deadline") == (
+    assert (
         answer.json["status"],
         answer.json["failure"]["cause"],
-    )
+    ) == ("compensated", "deadline")
     assert await judge_alone(world, answer.json) == ""
 
 
@@ -217,11 +218,11 @@ async def test_stuck_until_a_person_retries(api: Api, world: Client) -> None:
     mended = await api.call("POST", f"{path}/retry", {"reason": "the hotel takes cancellations"})
     rested = await api.rested(stuck["id"])
 
-    assert ("stuck", "hotel") == (stuck["status"], stuck["stuck"]["step"])
+    assert (stuck["status"], stuck["stuck"]["step"]) == ("stuck", "hotel")
     assert "retry" in stuck["stuck"]["verbs"]
     assert stuck["id"] in {item["id"] for item in listed.json["items"]}
-    assert (202, "stuck", 202) == (in_vain.status, still["status"], mended.status)
-    assert ("compensated", None) == (rested["status"], rested["stuck"])
+    assert (in_vain.status, still["status"], mended.status) == (202, "stuck", 202)
+    assert (rested["status"], rested["stuck"]) == ("compensated", None)
     assert await judge_alone(world, rested) == ""
 
 
@@ -269,7 +270,7 @@ async def start_nonsense(api: Api, kind: str) -> str:
 
 @pytest.mark.parametrize("effect", [True, False])
 async def test_a_tool_that_answers_nonsense(api: Api, world: Client, effect: bool) -> None:  # noqa: FBT001
-    """Whatever an action's tool answers ends in a typed failure or a stored success, never wedged."""
+    """Whatever a tool answers ends in a typed failure or a stored success, never wedged."""
     rules = [
         {"match": {"step": kind, "call": "action"}, "do": {"nonsense": kind, "effect": effect}}
         for kind in NONSENSE
@@ -293,7 +294,9 @@ async def test_an_undo_whose_tool_answers_nonsense(api: Api, world: Client) -> N
     for kind in NONSENSE:
         match = {"step": kind, "call": "compensation"}
         rules.append({"match": match, "times": 2, "do": {"nonsense": kind}})
-        rules.append({"match": {"step": kind, "call": "action"}, "do": {"hold": "after", "name": "n"}})
+        rules.append(
+            {"match": {"step": kind, "call": "action"}, "do": {"hold": "after", "name": "n"}}
+        )
     await switch(world, *rules)
 
     sagas = {kind: await start_nonsense(api, kind) for kind in NONSENSE}
@@ -317,7 +320,7 @@ async def test_a_nul_character_is_kept(api: Api, world: Client) -> None:
 
     saga = await api.rested(await start_nonsense(api, "nul"))
 
-    assert ("completed", {"id": "F\u00001"}) == (saga["status"], saga["steps"][1]["output"])
+    assert (saga["status"], saga["steps"][1]["output"]) == ("completed", {"id": "F\u00001"})
     assert await judge_alone(world, saga) == ""
 
 
@@ -330,15 +333,13 @@ async def test_too_much_is_refused(api: Api) -> None:
         for begin in range(0, len(huge), 65_536):
             yield huge[begin : begin + 65_536].encode()
 
-    announced = await api.call(
-        "POST", "/v1/sagas", data=io.BytesIO(huge.encode()), headers=headers
-    )
+    announced = await api.call("POST", "/v1/sagas", data=io.BytesIO(huge.encode()), headers=headers)
     in_chunks = await api.call("POST", "/v1/sagas", data=chunks(), headers=headers)
     ready = await api.call("GET", "/health/ready")
 
     for answer in (announced, in_chunks):
-        assert (413, "payload_too_large") == (answer.status, answer.json["code"])
-    assert 200 == ready.status
+        assert (answer.status, answer.json["code"]) == (413, "payload_too_large")
+    assert ready.status == 200
 
 
 async def test_a_saga_that_is_not_there(api: Api) -> None:
@@ -352,8 +353,8 @@ async def test_a_saga_that_is_not_there(api: Api) -> None:
         await start(api, {"definition": "no_such_definition", "input": {}}),
     ]
 
-    assert [404] * 5 == [answer.status for answer in answers]
-    assert "definition_not_found" == answers[-1].json["code"]
+    assert [answer.status for answer in answers] == [404] * 5
+    assert answers[-1].json["code"] == "definition_not_found"
 
 
 async def test_a_verb_at_the_wrong_time(api: Api) -> None:
@@ -362,8 +363,8 @@ async def test_a_verb_at_the_wrong_time(api: Api) -> None:
 
     answer = await api.call("POST", f"/v1/sagas/{saga['id']}/retry", {"reason": "no reason"})
 
-    assert (409, "verb_refused") == (answer.status, answer.json["code"])
-    assert ("completed", []) == (answer.json["saga_status"], answer.json["possible_verbs"])
+    assert (answer.status, answer.json["code"]) == (409, "verb_refused")
+    assert (answer.json["saga_status"], answer.json["possible_verbs"]) == ("completed", [])
 
 
 async def test_the_same_key(api: Api, world: Client) -> None:
@@ -374,19 +375,21 @@ async def test_the_same_key(api: Api, world: Client) -> None:
     again = await start(api, body, key="the-same-key", wait=20)
     other = await start(api, {**body, "input": {**TRIP, "city": "Oslo"}}, key="the-same-key")
 
-    assert [202, 200, 422] == [first.status, again.status, other.status]
+    assert [first.status, again.status, other.status] == [202, 200, 422]
     assert first.json["id"] == again.json["id"]
-    assert ("true", "completed") == (
+    assert (
         again.headers["Idempotent-Replayed"],
         again.json["status"],
-    )
-    assert "idempotency_key_reused" == other.json["code"]
+    ) == ("true", "completed")
+    assert other.json["code"] == "idempotency_key_reused"
     assert await judge_alone(world, again.json) == ""
 
 
 async def test_the_same_business_key(api: Api, world: Client) -> None:
     """While a saga is live no other has its business key; afterwards another may."""
-    await switch(world, {"match": {"step": "flight"}, "times": 1, "do": {"hold": "after", "name": "b"}})
+    await switch(
+        world, {"match": {"step": "flight"}, "times": 1, "do": {"hold": "after", "name": "b"}}
+    )
     body = {"definition": "trip", "input": TRIP, "business_key": "order-7"}
 
     live = await start(api, body)
@@ -396,13 +399,15 @@ async def test_the_same_business_key(api: Api, world: Client) -> None:
     await api.rested(live.json["id"])
     next_one = await start(api, body, wait=20)
 
-    assert [202, 409, 200] == [live.status, refused.status, next_one.status]
+    assert [live.status, refused.status, next_one.status] == [202, 409, 200]
     assert ("business_key_taken", live.json["id"]) == (refused.json["code"], refused.json["saga"])
 
 
 async def test_a_client_that_follows_the_events(api: Api, world: Client) -> None:
     """The stream of a saga's events shows each once, in order, and ends with the saga."""
-    await switch(world, {"match": {"step": "hotel"}, "times": 1, "do": {"hold": "after", "name": "e"}})
+    await switch(
+        world, {"match": {"step": "hotel"}, "times": 1, "do": {"hold": "after", "name": "e"}}
+    )
     saga = await api.start("trip", TRIP)
     await world.held("e")
 
@@ -419,4 +424,4 @@ async def test_a_client_that_follows_the_events(api: Api, world: Client) -> None
         int(line.removeprefix("id:")) for line in streamed.text.splitlines() if line[:3] == "id:"
     ]
     assert list(range(1, read["revision"] + 1)) == numbers
-    assert "completed" == read["status"]
+    assert read["status"] == "completed"

@@ -1,5 +1,6 @@
 """The world as a process, and what the tests ask its ledger."""
 
+import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,10 @@ import aiohttp
 from examples.world import Expectation, Ledger, Received, judge
 from tests.e2e.processes import Child, python
 from tests.examples.client import Client
+from tests.waiting import wait_until
 
+SLOW = ({"match": {}, "chance": 0.5, "do": {"delay": 0.25}}, {"match": {}, "do": {"late": 0.2}})
+"""Calls that take a moment, before or after their effect, so that many are in flight."""
 
 ENDINGS = ("decline", "fail", "drop", "hang", "nonsense", "answer")
 
@@ -33,6 +37,15 @@ async def switch(world: Client, *switches: object) -> None:
     """Set the switches, and begin to count the requests anew."""
     counter = {"times": 0, "do": {"late": 0.001}}
     await world.switch(counter, *switches)
+
+
+async def wait_requests(world: Client, count: int, *, seconds_max: float = 30.0) -> None:
+    """Return once so many requests came since the switches were set."""
+
+    async def came() -> bool:
+        return await count_requests(world) >= count
+
+    await wait_until(came, seconds_max=seconds_max, what=f"{count} requests to the world")
 
 
 async def count_requests(world: Client) -> int:
@@ -71,7 +84,7 @@ def lost_and_resent(ledger: Ledger) -> list[Received]:
     return [
         later
         for requests in by_key(ledger).values()
-        for earlier, later in zip(requests, requests[1:], strict=False)
+        for earlier, later in itertools.pairwise(requests)
         if not _had_bad_ending(earlier) and earlier.outcome in {"applied", "replayed"}
     ]
 

@@ -1,0 +1,36 @@
+"""Places over a database of the test's own, and a connection to look into it."""
+
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+from tests.store.place import Place, a_place, connected
+
+
+@pytest.fixture
+async def place(database_url: str) -> AsyncIterator[Place]:
+    """A replica's store, with an engine's rights."""
+    async with a_place(database_url) as place:
+        yield place
+
+
+@pytest.fixture
+async def other(database_url: str) -> AsyncIterator[Place]:
+    """Another replica's store over the same database, with an engine's rights."""
+    async with a_place(database_url) as place:
+        yield place
+
+
+@pytest.fixture
+async def front(database_url: str) -> AsyncIterator[Place]:
+    """A replica that only serves the API, over the same database."""
+    async with a_place(database_url, runs_engine=False) as place:
+        yield place
+
+
+@pytest.fixture
+async def look(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection of the test's own to the same database."""
+    async with connected(database_url) as connection:
+        yield connection
