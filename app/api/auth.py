@@ -2,16 +2,18 @@
 
 It stands before everything else, so that nothing of a stranger's request is read: not its body, not
 even whether its path exists. Without any key configured the service listens on loopback only, and
-everybody there may ask.
+everybody there may ask; but not a page in somebody's browser that has its own name point to this
+machine (DNS rebinding): it would send that name as the host.
 """
 
 import hashlib
 import hmac
+import ipaddress
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.problems import respond_to
-from app.api.refusals import Unauthorized
+from app.api.refusals import ForeignHost, Unauthorized
 
 OPEN_PREFIX = "/health/"
 """What orchestrators ask without a key; it tells nothing about sagas."""
@@ -31,6 +33,11 @@ class Authentication:
         """Pass the request on, or answer 401."""
         if scope["type"] != "http" or scope["path"].startswith(OPEN_PREFIX):
             await self._app(scope, receive, send)
+            return
+        host = _header(scope, b"host").decode("latin-1")
+        if not self._digests and not _is_loopback(host):
+            refusal = respond_to(ForeignHost(host=host), method=scope["method"])
+            await refusal(scope, receive, send)
             return
         actor = self._actor_of(scope)
         if actor is None:
@@ -52,11 +59,25 @@ class Authentication:
 
 def _bearer_key(scope: Scope) -> bytes:
     """The key that came with the request; nothing if none did."""
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            scheme, _, key = value.partition(b" ")
-            return key.strip() if scheme.lower() == _SCHEME.encode() else b""
-    return b""
+    scheme, _, key = _header(scope, b"authorization").partition(b" ")
+    return key.strip() if scheme.lower() == _SCHEME.encode() else b""
+
+
+def _header(scope: Scope, wanted: bytes) -> bytes:
+    """A header's value; nothing if it did not come."""
+    value: bytes = next((value for name, value in scope["headers"] if name == wanted), b"")
+    return value
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether a ``Host`` header names this machine and no other; it may lack (HTTP/1.0)."""
+    name = host.removesuffix(f":{host.rpartition(':')[2]}") if not host.endswith("]") else host
+    if name.lower() in {"", "localhost"}:
+        return True
+    try:
+        return ipaddress.ip_address(name.strip("[]")).is_loopback
+    except ValueError:
+        return False
 
 
 def _digest(key: bytes) -> bytes:

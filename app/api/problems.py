@@ -16,7 +16,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.api.refusals import MalformedJson, Unauthorized, UnsupportedMediaType
+from app.api.refusals import ForeignHost, MalformedJson, Unauthorized, UnsupportedMediaType
 from app.api.validation import faults_of
 from app.core.errors import (
     AmendsError,
@@ -44,6 +44,7 @@ RETRY_AFTER_SECONDS = 1
 _STATUS: Mapping[type[AmendsError], int] = {
     MalformedJson: 400,
     Unauthorized: 401,
+    ForeignHost: 403,
     NotFound: 404,
     BusinessKeyTaken: 409,
     VerbRefused: 409,

@@ -15,6 +15,18 @@ class Unauthorized(CallerError):
         )
 
 
+class ForeignHost(CallerError):
+    """Without keys only this machine is served, and the request names another."""
+
+    code = "foreign_host"
+
+    def __init__(self, *, host: str) -> None:
+        super().__init__(
+            f"without an API key only this machine is served, and the request was sent to "
+            f"{host[:100]!r}; use http://127.0.0.1, or configure AMENDS_API_KEYS"
+        )
+
+
 class UnsupportedMediaType(CallerError):
     """The body is not in a notation that is read here."""
 

@@ -55,7 +55,7 @@ def serve(
 @app.command()
 def migrate() -> None:
     """Bring the schema of AMENDS_DATABASE_URL to this release's."""
-    from app.core.errors import StoreUnavailable
+    from app.core.errors import ServiceError
     from app.store import migrate as run
 
     settings = _settings()
@@ -63,8 +63,8 @@ def migrate() -> None:
         _fail("AMENDS_DATABASE_URL is not set; the service's own Postgres is migrated by itself")
     try:
         asyncio.run(run(settings.database_url))
-    except (StoreUnavailable, OSError) as error:
-        _fail(f"the database does not answer: {error}")
+    except (ServiceError, OSError) as error:
+        _fail(str(error))
     typer.echo("the schema is this release's")
 
 

@@ -37,6 +37,13 @@ class Withheld(Exception):
         self.reason = reason
 
 
+class Stale(Withheld):
+    """The connection had been lying idle, and is of no use any more; another one may be."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(NotSentReason.UNREACHABLE, message)
+
+
 class Passage:
     """The way of one request through aiohttp: a middleware that ties it to its ``GatedRequest``.
 
@@ -69,10 +76,10 @@ class Passage:
         assert protocol is not None
         transport = protocol.transport
         if transport is None or transport.is_closing():
-            raise Withheld(NotSentReason.UNREACHABLE, "the connection was closed")
+            raise Stale("the connection was closed")
         if protocol.should_close or _has_unseen_input(transport):
             # An answer that came unasked would be taken for the answer to this request.
-            raise Withheld(NotSentReason.UNREACHABLE, "the connection was closed or spoken on")
+            raise Stale("the connection was closed or spoken on")
         if protocol.writing_paused:
             # The tool answered before it had read all of the request before this one, which would
             # leave behind the rest of it: later than it was asked whether it may.

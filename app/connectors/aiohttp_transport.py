@@ -26,7 +26,7 @@ from aiohttp.connector import AddrInfoType
 from aiohttp.http_exceptions import LineTooLong
 from yarl import URL
 
-from app.connectors.aiohttp_gate import GatedRequest, Passage, Withheld
+from app.connectors.aiohttp_gate import GatedRequest, Passage, Stale, Withheld
 from app.connectors.slots import Slots
 from app.connectors.transport import (
     ANSWER_BYTES_MAX,
@@ -122,13 +122,35 @@ class AiohttpTransport:
             message = f"no connection to {_name(url)} became free in time"
             return NotSent(reason=NotSentReason.EXPIRED, message=message)
         try:
-            return await self._exchange(request, url, within=within, passage=Passage(expired))
+            return await self._pass(request, url, within=within, expired=expired)
         finally:
             self._slots.leave(origin)
 
     async def close(self) -> None:
         """Close all connections; see ``Transport``."""
         await self._session.close()
+
+    async def _pass(
+        self,
+        request: TransportRequest,
+        url: URL,
+        *,
+        within: dt.timedelta,
+        expired: Callable[[], bool],
+    ) -> TransportAnswer | NotSent | BrokenOff:
+        """Exchange over the first connection that is of use: nothing was sent on the others.
+
+        A tool may close its idle connections at any time; that is no failure of the attempt.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + within.total_seconds()
+        while True:
+            left = dt.timedelta(seconds=max(0.0, give_up_at - loop.time()))
+            try:
+                return await self._exchange(request, url, within=left, passage=Passage(expired))
+            except Stale as stale:
+                if loop.time() >= give_up_at:
+                    return NotSent(reason=stale.reason, message=f"{_name(url)}: {stale}")
 
     async def _exchange(
         self, request: TransportRequest, url: URL, *, within: dt.timedelta, passage: Passage
@@ -148,6 +170,8 @@ class AiohttpTransport:
                 answer = await self._read(response)
             is_complete = True
             return answer
+        except Stale:
+            raise
         except Withheld as withheld:
             return NotSent(reason=withheld.reason, message=f"{_name(url)}: {withheld}")
         except _TooLarge:

@@ -42,7 +42,7 @@ class Connector(Protocol):
     * It sends at most once per ``attempt``: it never tries again by itself, and follows no
       redirect. Whether to repeat is the core's decision.
     * ``NotSent`` is said only where it is proved that no byte of the request left.
-    * Once ``attempt`` has ended, however it ended, no byte of the request leaves any more.
+    * Once ``attempt`` has ended without an answer, no byte of the request leaves any more.
     * What the tool does, down to the byte, is a value. Exceptions are bugs of ours, and
       cancellation, which is never swallowed.
     """

@@ -100,7 +100,7 @@ class Transport(Protocol):
     * Nothing is sent twice, no redirect followed, no proxy, netrc or cookie used.
     * Connections are limited in all and per host; a slow host takes none from another.
     * The answer is limited in bytes, headers included, and the exchange in time, as a whole.
-    * Afterwards, however it ended, no byte of the request leaves any more.
+    * Once it has ended without an answer, no byte of the request leaves any more.
     """
 
     async def exchange(

@@ -14,6 +14,7 @@
     └── ServiceError                 ours; the same request may succeed later
         ├── StoreUnavailable         the database does not answer
         ├── SchemaBehind             the database's schema is not this release's
+        ├── CannotMigrate            a transaction pooler stands between
         ├── Fenced                   this incarnation was revoked; it may write nothing
         └── RowRefused               the database refuses this saga's row
     IllegalEvent                     a bug of ours: an event that this state cannot meet
@@ -164,6 +165,18 @@ class SchemaBehind(ServiceError):
         super().__init__(
             f"the database's {what} is {found or 'none'!r}, this release needs {needed!r}; "
             "run, as the role that the service uses: amends migrate"
+        )
+
+
+class CannotMigrate(ServiceError):
+    """A transaction pooler stands between us and the database."""
+
+    code = "cannot_migrate"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this URL leads through a transaction pooler, which would keep the migration's locks; "
+            "run amends migrate with the database's own URL"
         )
 
 

@@ -62,13 +62,13 @@ async def publish_definition(
     return PublishedDefinition(published=published, warnings=tuple(warnings(definition)))
 
 
-def validate_definition(document: JsonValue) -> tuple[Fault, ...]:
+async def validate_definition(document: JsonValue) -> tuple[Fault, ...]:
     """The warnings of a valid definition; nothing is stored.
 
     Raises:
         InvalidDefinition: with every fault.
     """
-    return tuple(warnings(load_definition(document)))
+    return tuple(warnings(await asyncio.to_thread(load_definition, document)))
 
 
 async def get_definition(

@@ -19,7 +19,19 @@ from app.core.json_value import JsonValue
 from app.core.saga import DefinitionRef, Saga, SagaStatus
 from app.operations.context import Context
 from app.schemas.documents import check_input
-from app.store import Filter, Head, Started, fetch_saga, find_latest, list_entries, list_sagas
+from app.store import (
+    Filter,
+    Head,
+    Started,
+    fetch_saga,
+    find_latest,
+    list_entries,
+    list_progress,
+    list_sagas,
+)
+
+STREAM_PAGE = 200
+"""Entries that a stream reads at a time."""
 
 WATCH_SECONDS = 15.0
 """How long a stream stays silent before it shows that it lives."""
@@ -121,16 +133,18 @@ async def find_sagas(context: Context, chosen: Filter, *, limit: int) -> list[He
         return await list_sagas(tx, context.tenant.id, chosen, limit=limit)
 
 
-async def list_events(context: Context, saga_id: UUID, *, after: int = 0) -> list[Entry]:
-    """A saga's journal from the entry after ``after`` on.
+async def list_events(
+    context: Context, saga_id: UUID, *, after: int = 0, limit: int
+) -> list[Entry]:
+    """A saga's journal from the entry after ``after`` on, at most so many.
 
     Raises:
         NotFound: there is no such saga.
     """
     async with context.database.read() as tx:
-        entries = await list_entries(tx, SagaId(saga_id), after=after)
-        if not entries:
-            await fetch_saga(tx, SagaId(saga_id))
+        entries = await list_entries(tx, SagaId(saga_id), after=after, limit=limit)
+        if not entries and not await list_progress(tx, [SagaId(saga_id)]):
+            raise NotFound(kind="saga", name=saga_id)
     return entries
 
 
@@ -146,17 +160,19 @@ async def stream_events(
         NotFound: there is no such saga.
     """
     seen = after
+    known_id = SagaId(saga_id)
     while True:
-        entries = await list_events(context, saga_id, after=seen)
+        entries = await list_events(context, saga_id, after=seen, limit=STREAM_PAGE)
         for entry in entries:
             yield entry
             seen = entry.seq
-        saga = await get_saga(context, saga_id)
-        if saga.saga.status.is_final and saga.saga.seq <= seen:
+        async with context.database.read() as tx:
+            seq, status = (await list_progress(tx, [known_id]))[known_id]
+        if status.is_final and seq <= seen:
             return
-        moved = await context.watch.wait(
-            SagaId(saga_id), until=_is_past(seen), seconds=WATCH_SECONDS
-        )
+        if seq > seen:
+            continue
+        moved = await context.watch.wait(known_id, until=_is_past(seen), seconds=WATCH_SECONDS)
         if context.watch.is_closed:
             return
         if not moved:

@@ -23,7 +23,7 @@ from app.store.definitions import (
 from app.store.encoding import FACT_NAMES
 from app.store.journal import ClaimLost, Journal, Started, fetch_saga, list_entries
 from app.store.replicas import Replica
-from app.store.sagas import Filter, Head, list_sagas
+from app.store.sagas import Filter, Head, list_progress, list_sagas
 from app.store.schema import check, migrate
 from app.store.tenants import DEFAULT_TENANT, Tenant, ensure_tenant
 from app.store.watch import Watch
@@ -59,6 +59,7 @@ __all__ = [
     "list_definitions",
     "list_entries",
     "list_owned",
+    "list_progress",
     "list_sagas",
     "list_versions",
     "list_without_reason",

@@ -11,7 +11,6 @@ announced), and then every statement runs in a transaction, unnamed and uncached
 
 import asyncio
 import contextlib
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -49,13 +48,7 @@ CONTENDED = (
 """What others' work can do to a statement; the same one may succeed a moment later."""
 
 
-def make_engine(
-    url: str,
-    *,
-    is_pooled: bool = False,
-    command_seconds_max: float | None = COMMAND_SECONDS_MAX,
-    **options: Any,  # noqa: ANN401 - SQLAlchemy's
-) -> AsyncEngine:
+def make_engine(url: str, **options: Any) -> AsyncEngine:  # noqa: ANN401 - SQLAlchemy's
     """A SQLAlchemy engine over asyncpg.
 
     asyncpg reads the URL itself: it knows libpq's parameters (``sslmode``, ``host``, ...), which
@@ -63,32 +56,20 @@ def make_engine(
 
     Args:
         url: a plain ``postgresql://`` URL.
-        is_pooled: PgBouncer stands between, so that no prepared statement may be relied upon.
-        command_seconds_max: of one statement, as the client counts; None for no limit.
-        options: of ``create_async_engine``.
+        options: of ``create_async_engine``; ``connect_args`` go to asyncpg.
     """
     arguments: dict[str, Any] = {
         "timeout": CONNECT_SECONDS_MAX,
-        "command_timeout": command_seconds_max,
+        **options.pop("connect_args", {}),
     }
-    connect: dict[str, Any] = {}
-    if is_pooled:
-        arguments["statement_cache_size"] = 0
-        connect = {
-            "prepared_statement_cache_size": 0,
-            # SQLAlchemy prepares what it asks on a first connect; others share the server.
-            "prepared_statement_name_func": lambda: f"amends_{uuid.uuid4()}",
-        }
 
     async def open_connection(*_: object, **__: object) -> asyncpg.Connection:
         return await asyncpg.connect(url, **arguments)
 
     return create_async_engine(
         "postgresql+asyncpg://",
-        connect_args={"async_creator_fn": open_connection, **connect},
+        connect_args={"async_creator_fn": open_connection},
         pool_reset_on_return=None,
-        # JSON comes as its text: it is read with orjson where its shape is known.
-        json_deserializer=str,
         **options,
     )
 
@@ -145,13 +126,19 @@ class Database:
                 self.is_pooled = process != probe.get_server_pid()
             finally:
                 await probe.close()
+        arguments: dict[str, Any] = {"command_timeout": COMMAND_SECONDS_MAX}
+        if self.is_pooled:
+            arguments["statement_cache_size"] = 0
         self._engine = make_engine(
             self._url,
-            is_pooled=self.is_pooled,
+            connect_args=arguments,
             isolation_level="AUTOCOMMIT",
             pool_size=self._connections_max,
             max_overflow=0,
             pool_timeout=CONNECT_SECONDS_MAX,
+            # SQLAlchemy holds the pool, and asks nothing of its own: what it would prepare outside
+            # of a transaction may be gone behind PgBouncer before it is run.
+            _initialize=False,
         )
 
     async def close(self) -> None:
@@ -205,7 +192,8 @@ class Database:
 async def _open_driver(connection: AsyncConnection) -> asyncpg.Connection:
     """The asyncpg connection beneath; one that the server has closed meanwhile is replaced."""
     while True:
-        driver = (await connection.get_raw_connection()).driver_connection
+        raw = await connection.get_raw_connection()
+        driver: asyncpg.Connection | None = raw.driver_connection
         assert driver is not None
         if not driver.is_closed():
             return driver

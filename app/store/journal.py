@@ -48,7 +48,7 @@ RACES_MAX = 100
 
 _LOAD = """
 SELECT j.saga_id, j.seq, j.id, j.at, j.type, j.data FROM saga_journal j
-WHERE j.saga_id = $1 AND j.seq > $2 ORDER BY j.seq
+WHERE j.saga_id = $1 AND j.seq > $2 ORDER BY j.seq LIMIT $3
 """
 
 _LOAD_MANY = """
@@ -293,9 +293,11 @@ async def fetch_saga(tx: ReadTx, saga_id: SagaId) -> Saga:
     return saga
 
 
-async def list_entries(tx: ReadTx, saga_id: SagaId, *, after: int = 0) -> list[Entry]:
-    """A saga's entries with ``seq`` greater than ``after``, in order."""
-    return [_entry(row) for row in await tx.fetch(_LOAD, saga_id, after)]
+async def list_entries(
+    tx: ReadTx, saga_id: SagaId, *, after: int = 0, limit: int | None = None
+) -> list[Entry]:
+    """A saga's entries with ``seq`` greater than ``after``, in order; all, or so many."""
+    return [_entry(row) for row in await tx.fetch(_LOAD, saga_id, after, limit)]
 
 
 def _entry(row: asyncpg.Record) -> Entry:

@@ -12,8 +12,8 @@ import asyncpg
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
-from app.core.errors import SchemaBehind
-from app.store.database import Database, make_engine
+from app.core.errors import CannotMigrate, SchemaBehind
+from app.store.database import Database, ReadTx, make_engine
 
 ROLE_SETTINGS = {
     # The hot statements join a few arrays with indexed tables. A generic plan made while a table
@@ -47,9 +47,13 @@ async def migrate(url: str) -> None:
 
     Raises:
         StoreUnavailable: the database does not answer.
+        CannotMigrate: a transaction pooler stands between; it would keep the migration's locks.
     """
-    if await _find_difference(url) is None:
+    difference, is_pooled = await _find_difference(url)
+    if difference is None:
         return
+    if is_pooled:
+        raise CannotMigrate
     # Alembic is half of the service's start-up time, and needed once in the life of a release.
     from alembic import command  # noqa: PLC0415
     from alembic.config import Config  # noqa: PLC0415
@@ -78,27 +82,33 @@ async def check(url: str) -> None:
         SchemaBehind: it is not; the message says what to run.
         StoreUnavailable: the database does not answer.
     """
-    difference = await _find_difference(url)
+    difference, _ = await _find_difference(url)
     if difference is not None:
         raise difference
 
 
-async def _find_difference(url: str) -> SchemaBehind | None:
+async def _find_difference(url: str) -> tuple[SchemaBehind | None, bool]:
+    """What is not as it must be, and whether a transaction pooler stands between."""
     database = Database(url, connections_max=1)
     await database.open()
     try:
         async with database.read() as tx:
-            found = await tx.fetch_value("SELECT version_num FROM alembic_version")
-            if found != REVISION:
-                return SchemaBehind(what="revision", found=found, needed=REVISION)
-            for name, needed in ROLE_SETTINGS.items():
-                value = await tx.fetch_value("SELECT current_setting($1)", name)
-                if value != needed:
-                    return SchemaBehind(what=f"setting {name}", found=value, needed=needed)
+            return await _compare(tx), database.is_pooled
     except asyncpg.UndefinedTableError:
-        return SchemaBehind(what="revision", found=None, needed=REVISION)
+        behind = SchemaBehind(what="revision", found=None, needed=REVISION)
+        return behind, database.is_pooled
     finally:
         await database.close()
+
+
+async def _compare(tx: ReadTx) -> SchemaBehind | None:
+    found = await tx.fetch_value("SELECT version_num FROM alembic_version")
+    if found != REVISION:
+        return SchemaBehind(what="revision", found=found, needed=REVISION)
+    for name, needed in ROLE_SETTINGS.items():
+        value = await tx.fetch_value("SELECT current_setting($1)", name)
+        if value != needed:
+            return SchemaBehind(what=f"setting {name}", found=value, needed=needed)
     return None
 
 
@@ -108,7 +118,7 @@ def run_with_url(url: str, run: Callable[[sa.Connection], None]) -> None:
 
 
 async def _run(url: str, run: Callable[[sa.Connection], None]) -> None:
-    engine = make_engine(url, command_seconds_max=None, poolclass=NullPool)
+    engine = make_engine(url, poolclass=NullPool)
     try:
         async with engine.connect() as connection:
             await connection.run_sync(run)

@@ -114,4 +114,4 @@ async def always_ready() -> Readiness:
 def client_of(app: FastAPI) -> httpx2.AsyncClient:
     """A client of an application, without a network."""
     transport = httpx2.ASGITransport(app=app)
-    return httpx2.AsyncClient(transport=transport, base_url="http://amends.test")
+    return httpx2.AsyncClient(transport=transport, base_url="http://localhost")

@@ -97,7 +97,7 @@ async def test_types_are_the_stored_ones(driver: Driver) -> None:
     """The public name of an event is the one it is stored under."""
     started = await driver.start()
     await driver.strand(started)
-    entries = await saga_operations.list_events(driver.context, started)
+    entries = await saga_operations.list_events(driver.context, started, limit=100)
 
     assert {type(entry.fact): event_type(entry) for entry in entries}.items() <= FACT_NAMES.items()
 

@@ -369,6 +369,7 @@ class Story:
         self.met: set[tuple[SagaStatus, type[Fact]]] = set()
         self._saga: Saga | None = None
         self._requests: dict[CallKey, object] = {}
+        self._in_doubt: set[StepId] = set()
         self._told = 0
 
     @property
@@ -432,6 +433,7 @@ class Story:
         self.log.append(f"    {self._summary()}")
         check_entry(self.definition, before, event, entry, self._saga)
         check_stored_form(before, entry, self._saga)
+        self._check_resends(before, entry)
         for call in self._saga.calls.values():
             if call.request is not None:
                 assert self._requests.setdefault(call.key, call.request) == call.request, call
@@ -531,6 +533,23 @@ class Story:
     def told(self) -> str:
         """The whole story, to be read."""
         return "\n".join(self.log)
+
+    def _check_resends(self, before: Saga | None, entry: Entry) -> None:
+        """An action that cannot be asked again is not, once it may have taken effect unseen.
+
+        A 425 is no such doubt: the tool has answered that it is to be asked again.
+        """
+        seen = entry.fact.observation if isinstance(entry.fact, AttemptObserved) else None
+        busy = isinstance(seen, Answered) and seen.status == 425
+        for call in entry.calls:
+            if call.direction is not ACTION:
+                continue
+            known = before.call(call.step, ACTION) if before is not None else None
+            if not busy and set(call.doubts) - set(known.doubts if known else ()):
+                self._in_doubt.add(call.step)
+            if call.open is not None and call.step in self._in_doubt:
+                template = call_of(self.definition, call)
+                assert template.may_be_asked_again or template.on_unknown is OnUnknown.RESEND
 
     def _summary(self) -> str:
         now = self.saga.now
@@ -692,8 +711,6 @@ def _check_opened_action(
     definition: Definition, before: Saga | None, after: Saga, call: CallState
 ) -> None:
     template = call_of(definition, call)
-    if call.uncertain:
-        assert template.may_be_asked_again or template.on_unknown is OnUnknown.RESEND
     if is_rolling_back(after):
         known = None if before is None else before.call(call.step, ACTION)
         assert known is not None, "no forward effect is begun once the rollback is decided"

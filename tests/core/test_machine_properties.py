@@ -265,7 +265,7 @@ class World:
             reason = self.random.choices(list(NotSentReason), weights)[0]
             self.report(flight, not_sent(reason))
             return
-        retry_after = self.random.choice((None, None, "3", "20", "nonsense"))
+        retry_after = self.random.choice((None, None, "3", "20", "300", "nonsense"))
         self.report(flight, answered(self.random.choice(GATEWAYS), retry_after=retry_after))
 
     def lose_owner(self) -> None:
@@ -319,16 +319,19 @@ class World:
 
     def pass_time(self) -> None:
         """Time passes, but no exchange outlasts its time-out."""
-        jump = seconds(self.random.choice(JUMPS))
-        moments = [flight.call.open.send_by for flight in self.waiting if flight.call.open]
-        if all(self.story.at + jump <= moment + seconds(5) for moment in moments):
-            self.story.at += jump
+        self._let_it_become(self.story.at + seconds(self.random.choice(JUMPS)))
+
+    def _let_it_become(self, moment: dt.datetime) -> bool:
+        sent_by = [flight.call.open.send_by for flight in self.waiting if flight.call.open]
+        possible = all(moment <= each + seconds(5) for each in sent_by)
+        if possible:
+            self.story.at = max(self.story.at, moment)
+        return possible
 
     def wake_when_due(self) -> None:
         """The saga is due: its owner, or whoever claims it, wakes it."""
         now = self.story.saga.now
-        if now.due_at is not None:
-            self.story.at = max(self.story.at, now.due_at)
+        if now.due_at is not None and self._let_it_become(now.due_at):
             self.tell(SagaWoken(), by=now.owner or self.random.choice(REPLICAS))
 
     def wake_early(self) -> None:

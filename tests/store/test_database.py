@@ -97,7 +97,6 @@ async def test_a_statement_whose_line_is_cut_is_unavailable_and_the_next_works(
     assert 1 == await one(pool)
 
 
-@pytest.mark.xfail(reason="S12: a dead connection is handed out once", strict=True)
 async def test_connections_that_the_server_closed_are_not_handed_out(
     pool: Database, look: asyncpg.Connection
 ) -> None:
@@ -186,7 +185,6 @@ async def test_a_lock_that_does_not_come_is_unavailable(
                 await tx.fetch("SELECT id FROM sagas")
 
 
-@pytest.mark.xfail(reason="S7: SQLAlchemy passes them on as keywords", strict=True)
 async def test_a_url_may_have_parameters(proxy: Proxy) -> None:
     """The parameters that managed databases put into their URLs are understood."""
     database = Database(proxy.url + "?sslmode=disable&application_name=x", connections_max=1)
@@ -197,7 +195,6 @@ async def test_a_url_may_have_parameters(proxy: Proxy) -> None:
         await database.close()
 
 
-@pytest.mark.xfail(reason="S8: it spins, and the event loop never runs again", run=False)
 async def test_a_writer_that_cannot_connect_can_be_stopped(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import asyncpg
 import pytest
 import sqlalchemy as sa
 from alembic import command
@@ -17,7 +18,6 @@ from sqlalchemy.pool import NullPool
 
 from app.core.errors import SchemaBehind
 from app.store import check, migrate
-from app.store.database import sqlalchemy_url
 from app.store.schema import MIGRATIONS, REVISION, ROLE_SETTINGS
 from app.store.tables import metadata
 from tests.store.databases import an_empty_database
@@ -67,7 +67,13 @@ async def empty_url(postgres_url: str) -> AsyncIterator[str]:
 
 async def run_sync[T](url: str, work: Callable[[sa.Connection], T]) -> T:
     """Run a function of a synchronous SQLAlchemy connection, and commit."""
-    engine = create_async_engine(sqlalchemy_url(url), poolclass=NullPool)
+
+    async def connect(*_: object, **__: object) -> asyncpg.Connection:
+        return await asyncpg.connect(url)
+
+    engine = create_async_engine(
+        "postgresql+asyncpg://", connect_args={"async_creator_fn": connect}, poolclass=NullPool
+    )
     try:
         async with engine.connect() as connection:
             found = await connection.run_sync(work)

@@ -190,7 +190,7 @@ async def test_an_incarnation_that_was_never_registered_is_refused(place: Place)
 
 
 async def test_a_mixed_flush_says_who_won(place: Place, look: asyncpg.Connection) -> None:
-    """One statement writes starts and moves, and names exactly the sagas that it wrote."""
+    """One statement writes starts and moves, and names exactly the entries that it wrote."""
     old, moved, stale = a_start(), a_start(), a_start()
     await written(place, [old, moved, stale])
     starts: list[StartRow] = [a_start(), a_start(saga=old.id)]
@@ -200,7 +200,7 @@ async def test_a_mixed_flush_says_who_won(place: Place, look: asyncpg.Connection
     row = await look.fetchrow(statement, place.incarnation, *columns(starts), *columns(moves))
 
     assert row is not None
-    assert (True, {starts[0].id, moved.id}) == (row["valid"], set(row["won"]))
+    assert (True, {starts[0].entry_id, moves[0].entry_id}) == (row["valid"], set(row["won"]))
 
 
 async def test_find_tells_whose_entry_is_in_place(place: Place, look: asyncpg.Connection) -> None:

@@ -59,7 +59,6 @@ async def test_a_blocked_row_fails_alone(
     assert 1 == (await head_of(look, blocked))["seq"]
 
 
-@pytest.mark.xfail(reason="S9: halving waits for the lock once a level", strict=True)
 async def test_a_blocked_row_holds_the_others_up_for_about_one_lock_timeout(
     place: Place, holder: asyncpg.Connection
 ) -> None:

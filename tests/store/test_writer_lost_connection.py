@@ -200,7 +200,7 @@ async def test_a_whole_batch_survives_a_cut(
 ) -> None:
     """A lost commit of many rows is resolved for each of them, with others behind it."""
     rows = [a_start() for _ in range(300)]
-    cut = proxy.cut(KINDS["start"], Cut.AFTER, skip=1)
+    cut = proxy.cut(KINDS["start"], Cut.AFTER)
 
     outcomes = await asyncio.gather(*(write(far, row) for row in rows))
     more = await asyncio.gather(*(write(far, a_move(row)) for row in rows))

@@ -41,6 +41,20 @@ async def write(place: Place, row: object) -> Outcome:
     return await place.writer.write(row, incarnation=place.incarnation)  # type: ignore[arg-type]
 
 
+async def begin(place: Place, count: int) -> list[asyncio.Task[Outcome]]:
+    """Begin to write so many starts, and leave it at that."""
+    begun: list[int] = []
+
+    async def call(number: int) -> Outcome:
+        begun.append(number)
+        return await write(place, a_start())
+
+    loop = asyncio.get_running_loop()
+    callers = [loop.create_task(call(number)) for number in range(count)]
+    await wait_until(lambda: len(begun) == count)
+    return callers
+
+
 async def test_rows_wait_for_a_server_that_is_stopped() -> None:
     """Rows that wait while the server is down are written once it is up again, each once."""
     directory = Path(tempfile.mkdtemp(prefix="amends-tests-"))
@@ -73,19 +87,11 @@ async def test_rows_wait_for_a_server_that_is_stopped() -> None:
         shutil.rmtree(directory)
 
 
-@pytest.mark.xfail(reason="S11: rows of callers that are gone stay until the database is back", strict=True)
 async def test_callers_that_gave_up_in_an_outage_leave_nothing(far: Place, proxy: Proxy) -> None:
     """Rows whose callers went away while the database was down take no memory any more."""
     proxy.refuses = True
     proxy.cut_all()
-    begun: list[int] = []
-
-    async def call(number: int) -> None:
-        begun.append(number)
-        await write(far, a_start())
-
-    callers = [asyncio.ensure_future(call(number)) for number in range(1000)]  # noqa: TID251 - gathered below
-    await wait_until(lambda: len(begun) == 1000)
+    callers = await begin(far, 1000)
     for caller in callers:
         caller.cancel()
     await asyncio.gather(*callers, return_exceptions=True)
@@ -97,8 +103,7 @@ async def test_stop_without_a_database_tells_the_callers(far: Place, proxy: Prox
     """A writer that is stopped while the database is away ends, and nobody believes in success."""
     proxy.refuses = True
     proxy.cut_all()
-    callers = [asyncio.ensure_future(write(far, a_start())) for _ in range(10)]  # noqa: TID251 - awaited below
-    await wait_until(lambda: not far.writer.is_idle())
+    callers = await begin(far, 10)
 
     async with asyncio.timeout(10):
         await far.writer.stop()
@@ -107,13 +112,12 @@ async def test_stop_without_a_database_tells_the_callers(far: Place, proxy: Prox
     assert {StoreUnavailable} == {type(end) for end in ends}
 
 
-@pytest.mark.xfail(reason="S10: a stop abandons a commit in doubt without asking", strict=True)
 async def test_a_stop_that_finds_the_database_back_writes(
     far: Place, proxy: Proxy, look: asyncpg.Connection
 ) -> None:
     """Stopping while a commit is in doubt still finds out what became of it."""
     cut = proxy.cut("started_journal", Cut.AFTER)
-    caller = asyncio.ensure_future(write(far, a_start()))  # noqa: TID251 - awaited below
+    (caller,) = await begin(far, 1)
     await cut.wait()
 
     async with asyncio.timeout(10):

@@ -80,7 +80,7 @@ async def validate_definition(request: Request) -> Response:
     """Answers with the warnings of a valid definition, or with the problem publishing would be."""
     raw, content_type = await read_document_body(request)
     document = read_document(raw, content_type=content_type)
-    found = check_definition(document)
+    found = await check_definition(document)
     return reply(ValidateResponse(warnings=FaultResponse.of(found)))
 
 

@@ -62,7 +62,7 @@ async def list_saga_events(request: Request, saga_id: SagaPath) -> Response:
         last_seen = request.headers.get("last-event-id")
         after = query.after if last_seen is None else _read_seq(last_seen)
         return await _stream(context, known_id, after=after)
-    entries = await list_events(context, known_id, after=query.after)
+    entries = await list_events(context, known_id, after=query.after, limit=query.limit + 1)
     shown = entries[: query.limit]
     is_last = len(entries) == len(shown)
     items = [show_event(entry) for entry in shown]
