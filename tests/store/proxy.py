@@ -15,7 +15,8 @@ from enum import Enum
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-_PARSE, _BIND, _QUERY, _READY, _KEY = b"P", b"B", b"Q", b"Z", b"K"
+_PARSE, _BIND, _QUERY = b"P", b"B", b"Q"
+_READY, _KEY, _ERROR = b"Z", b"K", b"E"
 _SSL_REQUEST = 80877103
 
 
@@ -58,6 +59,8 @@ class Proxy:
     Attributes:
         url: where clients connect.
         seen: how often each statement was run, by its text.
+        errors: how often the server answered with each SQLSTATE.
+        refuses: new clients are cut off at once.
         hides_process: tell clients another process id than the server's, as PgBouncer does.
     """
 
@@ -67,6 +70,7 @@ class Proxy:
         self._lines: set[_Line] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self.seen: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
         self.hides_process = False
         self.refuses = False
         self.url = ""
@@ -145,6 +149,8 @@ class Proxy:
     async def _answers(self, line: _Line, server_in: asyncio.StreamReader) -> None:
         while True:
             kind, message = await _read(server_in)
+            if kind == _ERROR:
+                self.errors[_sqlstate_of(message)] += 1
             if kind == _KEY and self.hides_process:
                 message = message[:5] + struct.pack("!I", 1) + message[9:]
             match line.cut:
@@ -189,6 +195,11 @@ def _text_of(line: _Line, kind: bytes, message: bytes) -> bytes | None:
     elif kind == _QUERY:
         return body.rstrip(b"\0")
     return None
+
+
+def _sqlstate_of(message: bytes) -> str:
+    """The code in an ``ErrorResponse``: fields, each a letter and a text."""
+    return next(f[1:].decode() for f in message[5:].split(b"\0") if f.startswith(b"C"))
 
 
 async def _read_startup(line: _Line, client_in: asyncio.StreamReader) -> bytes:

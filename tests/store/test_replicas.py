@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from app.clock import Clock
+from app.clock import Clock, elapsed_seconds
 from app.core.errors import Fenced, StoreUnavailable
 from app.core.identity import Incarnation
 from app.store import Replica, claim_orphans
@@ -51,16 +51,9 @@ async def held_for_a_lease(place: Place) -> None:
     async def has_held() -> bool:
         await place.replica.beat()
         before = place.replica._trusted_since_seconds
-        return clock_seconds() - before > BRIEF
+        return elapsed_seconds() - before > BRIEF
 
     await wait_until(has_held)
-
-
-def clock_seconds() -> float:
-    """The clock by which a replica measures how long it has held its lease."""
-    from app.clock import elapsed_seconds
-
-    return elapsed_seconds()
 
 
 async def test_a_new_replica_has_a_lease(place: Place, look: asyncpg.Connection) -> None:
@@ -259,13 +252,15 @@ async def test_the_revocation_of_a_busy_replica_gets_through(
     assert rows == await look.fetchval("SELECT count(*) FROM sagas")
 
 
+@pytest.mark.xfail(reason="S15: a cancelled transaction waits for its ROLLBACK", strict=True)
 async def test_a_beat_over_a_dead_line_fails_in_time(database_url: str) -> None:
     """A line that swallows everything costs one beat, not the lease."""
     async with a_proxy(database_url) as proxy, a_place(proxy.url, lease_seconds=3) as far:
         proxy.cut("UPDATE heartbeats", Cut.STALL)
 
         with pytest.raises(StoreUnavailable):
-            await far.replica.beat()
+            async with asyncio.timeout(2):
+                await far.replica.beat()
         await far.replica.beat()
 
         assert far.replica.is_trusted
