@@ -155,7 +155,7 @@ class Database:
         """
         async with self.connection() as driver:
             if self.is_pooled:
-                async with driver.transaction():
+                async with _transaction(driver):
                     yield ReadTx(driver)
             else:
                 yield ReadTx(driver)
@@ -167,7 +167,7 @@ class Database:
         Raises:
             StoreUnavailable: the database does not answer; a commit may or may not have happened.
         """
-        async with self.connection() as driver, driver.transaction():
+        async with self.connection() as driver, _transaction(driver):
             yield WriteTx(driver)
 
     @contextlib.asynccontextmanager
@@ -187,6 +187,26 @@ class Database:
                 raise
             finally:
                 await asyncio.shield(connection.close())
+
+
+@contextlib.asynccontextmanager
+async def _transaction(driver: asyncpg.Connection) -> AsyncIterator[None]:
+    """A transaction that a cancelled block does not roll back by itself.
+
+    Its connection is thrown away, and the server rolls back. asyncpg's own block would first wait
+    for the answer to ROLLBACK, over a line that may be dead: that is why it was cancelled.
+    """
+    transaction = driver.transaction()
+    await transaction.start()
+    try:
+        yield
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException:
+        await transaction.rollback()
+        raise
+    else:
+        await transaction.commit()
 
 
 async def _open_driver(connection: AsyncConnection) -> asyncpg.Connection:

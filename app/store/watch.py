@@ -108,6 +108,10 @@ class Watch:
             except StoreUnavailable as error:
                 log.warning("watch_poll_failed", error=str(error))
                 progress = {}
+            except Exception:
+                # Whatever it is: who waits must not wait in vain from now on.
+                log.exception("watch_poll_failed")
+                progress = {}
             for saga_id, (seq, status) in progress.items():
                 for watcher in self._watchers.get(saga_id, ()):
                     if watcher.until(seq, status):

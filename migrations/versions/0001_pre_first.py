@@ -110,8 +110,9 @@ CREATE TABLE saga_journal (
 );
 """
 
-# For people and plain SQL: the last conclusion per step and direction.
-STEPS = """
+# For people and plain SQL: the last conclusion per step and direction. A NUL, which a tool may
+# answer and json can hold, but no text of Postgres, is shown as the replacement character.
+STEPS = r"""
 CREATE VIEW saga_steps AS
 SELECT DISTINCT ON (j.saga_id, call ->> 'step', call ->> 'direction')
     j.tenant_id,
@@ -127,7 +128,8 @@ SELECT DISTINCT ON (j.saga_id, call ->> 'step', call ->> 'direction')
     call -> 'error' AS error,
     (
         SELECT made -> 'output' -> 'value'
-        FROM saga_journal k, json_array_elements(k.data -> 'calls') AS made
+        FROM saga_journal k,
+            json_array_elements(replace(k.data::text, '\u0000', '\ufffd')::json -> 'calls') AS made
         WHERE k.saga_id = j.saga_id
           AND made ->> 'step' = call ->> 'step'
           AND made ->> 'direction' = call ->> 'direction'
@@ -139,7 +141,8 @@ SELECT DISTINCT ON (j.saga_id, call ->> 'step', call ->> 'direction')
     (call ->> 'finished_at')::timestamptz AS finished_at,
     j.seq,
     j.at AS updated_at
-FROM saga_journal j, json_array_elements(j.data -> 'calls') AS call
+FROM saga_journal j,
+    json_array_elements(replace(j.data::text, '\u0000', '\ufffd')::json -> 'calls') AS call
 ORDER BY j.saga_id, call ->> 'step', call ->> 'direction', j.seq DESC
 """
 

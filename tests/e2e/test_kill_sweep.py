@@ -67,6 +67,13 @@ def faults(seed: int) -> list[dict[str, Any]]:
         return {"match": {}, "chance": chance, "seed": seed + number, "do": do}
 
     return [
+        # A long call that must not be made twice: some kills have to hit it.
+        {
+            "match": {"step": "fee", "call": "action"},
+            "chance": 0.6,
+            "seed": seed,
+            "do": {"late": 0.9},
+        },
         rule(1, 0.06, {"drop": "after"}),
         rule(2, 0.04, {"drop": "before"}),
         rule(3, 0.05, {"fail": 500, "effect": True}),
