@@ -12,6 +12,7 @@ class Wire:
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self.is_hole = False
+        self.is_deaf = False
         self._client = client
         self._server = server
         self._cut_after: int | None = None
@@ -42,7 +43,7 @@ class Wire:
         """Carry what Postgres says."""
         with suppress(OSError):
             while data := await reader.read(65_536):
-                if self.is_hole:
+                if self.is_hole or self.is_deaf:
                     continue
                 if self._cut_after == 1:
                     # It has heard us, has done what we asked, and nobody will know.
@@ -79,6 +80,12 @@ class Proxy:
         """Let the wires of now swallow all, both ways, without a word; new ones are sound."""
         for wire in self.wires:
             wire.is_hole = True
+        return len(self.wires)
+
+    def deafen(self) -> int:
+        """Let the wires of now carry what the client says, and swallow every answer."""
+        for wire in self.wires:
+            wire.is_deaf = True
         return len(self.wires)
 
     @asynccontextmanager

@@ -1,5 +1,6 @@
 """The network to Postgres: cut before or after a commit, or silent."""
 
+import asyncio
 import random
 import time
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.e2e.conftest import Stage
 from tests.e2e.load import TRIP, disagreements, make_orders, start_all
+from tests.e2e.postgres import START, Lock
 from tests.e2e.proxy import Proxy
 from tests.e2e.worlds import SLOW, by_key, count_requests, judged, switch, wait_requests
 from tests.waiting import wait_until
@@ -81,6 +83,43 @@ async def test_connections_that_fall_silent(stage: Stage, session: aiohttp.Clien
     assert answered_seconds < 30
     assert fresh["status"] == "completed"
     assert judged(ledger, {saga: "completed"}) == ""
+
+
+async def test_a_start_that_is_stored_unheard(stage: Stage, session: aiohttp.ClientSession) -> None:
+    """A start that is put off with 503, and was stored all the same, is run without being asked."""
+    world = (await stage.set_up()).client(session)
+    async with Proxy(stage.database_url).serving() as proxy:
+        replica = stage.replica("replica", lease=60.0, database_url=proxy.database_url)
+        api = await stage.start(session, replica)
+        # A statement that was sent once is sent in one piece the next time.
+        earlier = await api.rested(await api.start("trip", TRIP))
+        body = {"definition": "trip", "version": 1, "input": TRIP}
+
+        async with Lock(stage.database_url, None) as lock, asyncio.TaskGroup() as group:
+            unheard = group.create_task(api.call("POST", "/v1/sagas", body, seconds_max=30))
+            await stage.heads.wait_for_a_lock(START)
+            deafened = proxy.deafen()
+            await lock.lift()
+        answer = unheard.result()
+
+        async def done() -> bool:
+            statuses = await stage.heads.statuses()
+            return len(statuses) == 2 and set(statuses.values()) == {"completed"}
+
+        try:
+            await wait_until(done, seconds_max=SILENCE_SECONDS_MAX, what="both to complete")
+        except AssertionError as error:
+            error.add_note(await stage.heads.describe(list(await stage.heads.statuses())))
+            raise
+        ledger = await world.ledger()
+        statuses = dict(await stage.heads.statuses())
+        replica.kill()
+
+    assert deafened > 2
+    assert (answer.status, answer.json["effect"]) == (503, "unknown")
+    assert earlier["id"] in statuses
+    assert judged(ledger, statuses) == ""
+    assert {len(requests) for requests in by_key(ledger).values()} == {1}
 
 
 async def test_postgres_that_does_not_move(stage: Stage, session: aiohttp.ClientSession) -> None:
