@@ -82,6 +82,7 @@ class Engine:
         self._timers: dict[SagaId, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._suspect: SagaId | None = None
+        self._is_stopped = False
         self._differing: dict[SagaId, int | None] = {}
         self._loops = [
             Loop("claims", self._claim, every_seconds=CLAIM_SECONDS),
@@ -119,9 +120,8 @@ class Engine:
                 self._spawn(self._wake(saga.id))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS_MAX):
-                await self._dispatcher.wait_quiet()
-                while self._tasks:
-                    await asyncio.wait(self._tasks)
+                await self._wait_quiet()
+        self._is_stopped = True
         if self._dispatcher.in_flight:
             log.warning("attempts_broken_off", count=self._dispatcher.in_flight)
         await self._dispatcher.stop()
@@ -132,6 +132,16 @@ class Engine:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._connector.close()
+
+    async def _wait_quiet(self) -> None:
+        """Wait until nothing is out, and nothing on its way to the database can bring more."""
+        while True:
+            await self._journal.wait_settled()
+            await self._dispatcher.wait_quiet()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            elif not self._dispatcher.in_flight:
+                return
 
     def lose_all(self) -> None:
         """This incarnation was revoked: others have its sagas; nothing more is done for them.
@@ -148,6 +158,8 @@ class Engine:
 
     def offer(self, saga: Saga) -> None:
         """Take in a saga as a commit of this process has left it."""
+        if self._is_stopped:
+            return
         if saga.now.owner != self._replica.incarnation:
             self._let_go(saga.id)
             return
@@ -201,15 +213,17 @@ class Engine:
     async def _wake(self, saga_id: SagaId, *, losses: int = 0) -> None:
         """Do what is due for a saga that this replica owns or has claimed."""
         try:
-            await self._record(saga_id, SagaWoken(losses=losses))
+            saga = await self._record(saga_id, SagaWoken(losses=losses))
         except (ClaimLost, Fenced):
             self._journal.forget(saga_id)
             self._let_go(saga_id)
             return
-        saga = self._held.get(saga_id)
-        if saga is not None and saga_id not in self._timers:
-            # Nothing was due yet, and nothing was committed: the clock was set back a little.
-            self._set_timer(saga)
+        held = self._held.get(saga_id)
+        is_news = held is None or held.seq <= (saga.seq if saga is not None else 0)
+        if saga is not None and is_news:
+            # Nothing may have been committed, and so nothing offered; but what is owned must be
+            # held, have its timer, and have its calls sent.
+            self.offer(saga)
 
     async def _report(self, saga_id: SagaId, fact: AttemptObserved) -> None:
         """Record what an attempt came to, however long that takes.
@@ -225,15 +239,15 @@ class Engine:
             else:
                 return
 
-    async def _record(self, saga_id: SagaId, fact: Fact) -> None:
-        """Record a fact; what goes wrong with this saga alone sets it aside.
+    async def _record(self, saga_id: SagaId, fact: Fact) -> Saga | None:
+        """Record a fact; what goes wrong with this saga alone sets it aside, and gives None.
 
         Raises:
             ClaimLost, Fenced: as ``Journal.record``.
         """
         while True:
             try:
-                await self._journal.record(saga_id, fact)
+                return await self._journal.record(saga_id, fact)
             except (ClaimLost, Fenced):
                 raise
             except NotFound:
@@ -257,7 +271,7 @@ class Engine:
             except Exception:
                 log.exception("record_crashed", saga_id=str(saga_id))
                 await self._set_aside(saga_id, reason="our own code failed")
-            return
+            return None
 
     async def _set_aside(self, saga_id: SagaId, *, reason: str) -> None:
         """Park a saga that cannot go on here: it holds up no other, and is tried again later."""

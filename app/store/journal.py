@@ -13,6 +13,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import asyncpg
 import orjson
@@ -131,10 +132,12 @@ class Journal:
             entry = decide(definition, None, self._event(fact))
             assert isinstance(entry, Entry), entry
             saga = apply(None, entry)
-            row = _start_row(saga, entry, fingerprint=fingerprint)
-            outcome = await self._writer.write(row, incarnation=incarnation)
+            outcome = await self._writer.write(
+                _start_row(saga, entry, fingerprint=fingerprint),
+                incarnation=incarnation,
+                on_written=partial(self._committed, saga),
+            )
             if outcome is Outcome.WRITTEN:
-                self._committed(saga)
                 return Started(saga=saga, is_replay=False)
             existing = await self._find_started(fact, fingerprint=fingerprint)
             if existing is not None:
@@ -175,6 +178,10 @@ class Journal:
             sagas[saga_id] = apply(sagas.get(saga_id), _entry(row))
         return sagas
 
+    async def wait_settled(self) -> None:
+        """Wait until no decision is on its way to the database."""
+        await self._writer.wait_idle()
+
     def adopt(self, saga: Saga) -> None:
         """Keep a saga that was claimed and loaded, so that waking it needs no further read."""
         lane = self._lanes.setdefault(saga.id, _Lane())
@@ -201,12 +208,15 @@ class Journal:
                 return saga
             # Whatever happens while the row is out, what is kept is no longer sure.
             lane.saga = None
-            row = _move_row(saga, entry)
-            outcome = await self._writer.write(row, incarnation=incarnation, urgent=urgent)
+            after = apply(saga, entry)
+            outcome = await self._writer.write(
+                _move_row(saga, entry),
+                incarnation=incarnation,
+                on_written=partial(self._committed, after),
+                urgent=urgent,
+            )
             if outcome is Outcome.WRITTEN:
-                lane.saga = apply(saga, entry)
-                self._committed(lane.saga)
-                return lane.saga
+                return after
         raise StoreUnavailable("the saga could not be moved for contention", saga=saga_id)
 
     async def _load(self, saga_id: SagaId, fact: Fact, incarnation: Incarnation) -> Saga:
@@ -268,6 +278,10 @@ class Journal:
         )
 
     def _committed(self, saga: Saga) -> None:
+        """An entry is stored: keep the saga if it is ours, and tell everybody.
+
+        Called by the writer, since whoever reported the fact may have given up waiting.
+        """
         if saga.now.owner == self._replica.incarnation:
             self._lanes.setdefault(saga.id, _Lane()).saga = saga
         for listener in self._listeners:

@@ -13,6 +13,7 @@ compare-and-set makes that harmless, and a row that finds its own entry in place
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from uuid import UUID
@@ -57,24 +58,35 @@ class Outcome(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """A row that waits, and who waits for it."""
+    """A row that waits, who waits for it, and what follows once it is written."""
 
     row: StartRow | MoveRow
     incarnation: Incarnation
+    on_written: Callable[[], None]
     done: asyncio.Future[Outcome]
     size_bytes: int = field(init=False)
+    is_settled: bool = False
 
     def __post_init__(self) -> None:
         self.size_bytes = len(self.row.data) + 200
 
     def settle(self, outcome: Outcome | Exception) -> None:
-        """Answer the caller, if it still waits."""
+        """Say what became of the row: to the caller too, if it still waits."""
+        if self.is_settled:
+            return
+        self.is_settled = True
+        if outcome is Outcome.WRITTEN:
+            self.on_written()
         if self.done.done():
             return
         if isinstance(outcome, Outcome):
             self.done.set_result(outcome)
         else:
             self.done.set_exception(outcome)
+
+
+def _nothing() -> None:
+    """Follows from a row that nobody but its caller cares for."""
 
 
 class Writer:
@@ -85,6 +97,8 @@ class Writer:
         self._waiting: deque[_Ticket] = deque()
         self._urgent: deque[_Ticket] = deque()
         self._kick = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._task: asyncio.Task[None] | None = None
         self._waiting_bytes = 0
         self._closing = False
@@ -103,18 +117,27 @@ class Writer:
         if self._task is not None:
             await self._task
 
-    def is_idle(self) -> bool:
-        """Whether nothing waits to be written."""
-        return not self._waiting and not self._urgent
+    async def wait_idle(self) -> None:
+        """Wait until nothing waits to be written, and nothing is on its way."""
+        await self._idle.wait()
 
     async def write(
-        self, row: StartRow | MoveRow, *, incarnation: Incarnation, urgent: bool = False
+        self,
+        row: StartRow | MoveRow,
+        *,
+        incarnation: Incarnation,
+        on_written: Callable[[], None] = _nothing,
+        urgent: bool = False,
     ) -> Outcome:
         """Write one row with others; returns after its commit.
+
+        A caller that is cancelled takes its row back if it was not sent yet. If it was, the row may
+        be written all the same, and ``on_written`` tells.
 
         Args:
             row: a new saga, or the next state of one. One row a saga may wait at a time.
             incarnation: as whom; refused if it was revoked.
+            on_written: called once the row is known to be committed, whoever still waits.
             urgent: goes before what waits (callbacks, people's verbs).
 
         Raises:
@@ -126,10 +149,12 @@ class Writer:
         waiting = len(self._waiting) + len(self._urgent)
         if self._closing or waiting >= WAITING_ROWS_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
             raise StoreUnavailable("no more can be taken in to be stored")
-        ticket = _Ticket(row, incarnation, asyncio.get_running_loop().create_future())
+        done = asyncio.get_running_loop().create_future()
+        ticket = _Ticket(row, incarnation, on_written, done)
         queue = self._urgent if urgent else self._waiting
         queue.append(ticket)
         self._waiting_bytes += ticket.size_bytes
+        self._idle.clear()
         self._kick.set()
         try:
             return await ticket.done
@@ -138,6 +163,7 @@ class Writer:
             with contextlib.suppress(ValueError):
                 queue.remove(ticket)
                 self._waiting_bytes -= ticket.size_bytes
+                self._kick.set()
             raise
 
     async def _run(self) -> None:
@@ -158,7 +184,7 @@ class Writer:
                         batch = []
             except (StoreUnavailable, *UNREACHABLE) as error:
                 # What was in flight is sent again as it is; it may have been committed.
-                batch = [ticket for ticket in batch if not ticket.done.done()]
+                batch = [ticket for ticket in batch if not ticket.is_settled]
                 if self._is_at_an_end():
                     return self._abandon(batch)
                 log.warning("writer_connection_lost", error=str(error), waiting=len(batch))
@@ -207,6 +233,8 @@ class Writer:
                     self._waiting_bytes -= ticket.size_bytes
                     sagas.add(ticket.row.id)
                     size += ticket.size_bytes
+            if not batch:
+                self._idle.set()
             if batch or self._closing:
                 # Heads are locked in id order, by every writer.
                 return sorted(batch, key=lambda ticket: ticket.row.id)
@@ -220,6 +248,7 @@ class Writer:
             ticket.settle(StoreUnavailable(message))
         self._urgent.clear()
         self._waiting.clear()
+        self._idle.set()
 
 
 class _Flusher:

@@ -296,7 +296,7 @@ class TestSettling:
         story.later(60).retry()
 
         assert out(story) == [(HOTEL, ACTION)]
-        assert story.call(HOTEL).key == story.call(HOTEL).key
+        assert story.call(HOTEL).generation == 0
 
 
 class TestQuiet:
@@ -629,7 +629,7 @@ class TestLateSuccess:
         assert undo.request.url.endswith("/H1")
 
     def test_it_answers_a_stuck_sagas_question(self) -> None:
-        """Did it take effect? The late answer says so, and the saga goes on by itself."""
+        """The late answer says that it took effect, and the saga goes on by itself."""
         story = Story(a_definition(a_step(), a_step(HOTEL, idempotent=False))).start().book()
         story.later(8).wake(by=THERE, losses=1)
         story.until_due()
@@ -718,6 +718,22 @@ class TestLateSuccess:
 
         assert story.saga.now.attention
 
+    def test_what_comes_back_during_the_rollback_is_undone_again(self) -> None:
+        """The same, while another undo waits: it is undone first, by a new key."""
+        put = a_step(HOTEL, method="PUT", idempotent=False, undo_by="key")
+        story = Story(a_definition(a_step(), put, a_step(CAR))).start().book()
+        story.later(8).wake(by=THERE, losses=1)
+        story.answer(done())
+        story.answer(refused())
+        story.until_out()
+        story.answer(UNDONE)
+        story.answer(answered(503, retry_after="60"))
+
+        story.answer_late(done(), step=HOTEL, by=THERE)
+
+        assert out(story) == [(HOTEL, COMPENSATION)]
+        assert story.call(HOTEL, COMPENSATION).generation == 1
+
     @pytest.mark.parametrize(
         "observation",
         [refused(), answered(404), answered(503), broken_off(), not_sent(), answered(429)],
@@ -742,7 +758,7 @@ class TestLateSuccess:
         assert out(story) == [(FLIGHT, COMPENSATION)]
 
     def test_a_late_success_of_an_undo_lifts_a_stuck_saga(self) -> None:
-        """How to undo it? It is undone: the saga goes on by itself."""
+        """Once the undo has answered after all, the saga goes on by itself."""
         story = (
             Story(a_definition(a_step(), a_step(HOTEL, compensation={"retry": ONCE})))
             .start()

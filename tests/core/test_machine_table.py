@@ -147,6 +147,12 @@ def test_an_observation_of_a_call_that_never_was_is_illegal() -> None:
         a_story(SagaStatus.RUNNING).answer_late(done(), step=HOTEL)
 
 
+def test_an_observation_of_an_attempt_that_never_was_is_illegal() -> None:
+    """Nor can an attempt be answered that was never opened."""
+    with pytest.raises(IllegalEvent):
+        a_story(SagaStatus.RUNNING).answer_late(done(), attempt=2)
+
+
 def test_a_refused_verb_says_what_is_possible() -> None:
     """The caller learns the status, the verb, and the verbs that would be taken."""
     with pytest.raises(VerbRefused) as caught:

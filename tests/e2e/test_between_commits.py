@@ -68,13 +68,13 @@ async def test_an_intent_that_was_never_sent(
 
     assert {"flight"} == {request.step for request in sent.requests}
     if definition == "trip":
-        assert rested["status"] == "completed"
-        assert [(each.call, each.attempt) for each in second] == [("action", "2")]
+        assert "completed" == rested["status"]
+        assert [("action", "2")] == [(each.call, each.attempt) for each in second]
     else:
         # Nobody can know that it never left: it must not be sent again, and is undone.
-        assert (rested["status"], rested["failure"]["code"]) == ("compensated", "owner_lost")
-        assert [each.call for each in second] == ["compensation"]
-    assert judged(ledger, {saga: rested["status"]}) == ""
+        assert ("compensated", "owner_lost") == (rested["status"], rested["failure"]["code"])
+        assert ["compensation"] == [each.call for each in second]
+    assert "" == judged(ledger, {saga: rested["status"]})
 
 
 async def test_a_lock_that_outlasts_its_owner(stage: Stage, session: aiohttp.ClientSession) -> None:
@@ -101,8 +101,8 @@ async def test_a_lock_that_outlasts_its_owner(stage: Stage, session: aiohttp.Cli
     rested = await Api(session, other).rested(saga)
     ledger = await world.ledger(saga)
 
-    assert rested["status"] == "completed"
-    assert judged(ledger, {saga: "completed"}) == ""
+    assert "completed" == rested["status"]
+    assert "" == judged(ledger, {saga: "completed"})
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
@@ -147,8 +147,8 @@ async def test_a_start_whose_answer_is_lost(
     assert unanswered.result() is None
     assert (200 if is_stored else 202) == again.status
     assert {earlier["id"]: "completed", again.json["id"]: "completed"} == statuses
-    assert judged(await world.ledger(), statuses) == ""
-    assert rested["status"] == "completed"
+    assert "" == judged(await world.ledger(), statuses)
+    assert "completed" == rested["status"]
 
 
 async def terminate_waiting(heads: Heads) -> None:
@@ -195,9 +195,9 @@ async def test_one_key_many_clients(stage: Stage, session: aiohttp.ClientSession
     api = Api(session, one)
     rested = [await api.rested(saga) for saga in (*same_ids, *(each.json["id"] for each in won))]
 
-    assert len(same_ids) == 1
-    assert sorted((task.result().status for task in same), reverse=True) == [202] + [200] * 19
-    assert (len(won), len(lost)) == (1, 19)
+    assert 1 == len(same_ids)
+    assert [202] + [200] * 19 == sorted((task.result().status for task in same), reverse=True)
+    assert (1, 19) == (len(won), len(lost))
     assert {won[0].json["id"]} == {answer.json["saga"] for answer in lost}
-    assert [saga["status"] for saga in rested] == ["completed"] * 2
-    assert judged(await world.ledger(), {saga["id"]: "completed" for saga in rested}) == ""
+    assert ["completed"] * 2 == [saga["status"] for saga in rested]
+    assert "" == judged(await world.ledger(), {saga["id"]: "completed" for saga in rested})

@@ -99,14 +99,14 @@ async def test_crashes_under_load(stage: Stage, session: aiohttp.ClientSession) 
     ledger = await world.ledger()
 
     for said in down:
-        assert [answer.status for answer in said.values()] == [503] * 4, said
+        assert [503] * 4 == [answer.status for answer in said.values()], said
         for name in ("start", "read", "cancel"):
             assert int(said[name].headers["Retry-After"]) >= 1
         assert said["ready"].json["reasons"]
-    assert in_flight == CRASHES
+    assert CRASHES == in_flight
     assert len(orders) == len(statuses)
-    assert disagreements(orders, ids, statuses) == []
-    assert judged(ledger, statuses) == ""
+    assert [] == disagreements(orders, ids, statuses)
+    assert "" == judged(ledger, statuses)
 
 
 async def what_it_says(api: Api, *, order: Order) -> dict[str, Answer]:
@@ -124,7 +124,7 @@ async def what_it_says(api: Api, *, order: Order) -> dict[str, Answer]:
         return answer
 
     live = await api.call("GET", "/health/live")
-    assert live.status == 200
+    assert 200 == live.status
     return {
         "ready": await put_off("GET", "/health/ready"),
         # Whether that was stored is not known: it is sent again with the same key.
@@ -162,10 +162,10 @@ async def test_connections_cut_under_load(stage: Stage, session: aiohttp.ClientS
         await sampling
 
     assert cut >= TERMINATIONS
-    assert in_flight == TERMINATIONS
-    assert disagreements(orders, ids, statuses) == []
-    assert judged(await world.ledger(), statuses) == ""
-    assert sampler.found == []
+    assert TERMINATIONS == in_flight
+    assert [] == disagreements(orders, ids, statuses)
+    assert "" == judged(await world.ledger(), statuses)
+    assert [] == sampler.found
 
 
 async def cut_connections(heads: Heads, dice: random.Random) -> int:
@@ -207,12 +207,12 @@ async def test_a_lock_holds_one_saga(
     ledger = await world.ledger()
     statuses = dict(await stage.heads.statuses())
 
-    assert (during[locked], rested["status"]) == ("running", "completed")
+    assert ("running", "completed") == (during[locked], rested["status"])
     assert {"completed"} == {statuses[saga] for saga in others}
-    assert judged(ledger, statuses) == ""
+    assert "" == judged(ledger, statuses)
     if definition == "careful":
         fees = [requests for requests in by_key(ledger).values() if requests[0].step == "fee"]
-        assert [len(requests) for requests in fees] == [1]
+        assert [1] == [len(requests) for requests in fees]
 
 
 async def test_a_bad_row_holds_no_other(stage: Stage, session: aiohttp.ClientSession) -> None:
@@ -242,12 +242,12 @@ async def test_a_bad_row_holds_no_other(stage: Stage, session: aiohttp.ClientSes
     listed = await api.call("GET", "/v1/sagas")
     stats = dict(await stage.heads.statuses())
 
-    assert [saga["status"] for saga in rested] == ["completed"] * 4
-    assert fresh["status"] == "completed"
-    assert read.status == 500
-    assert len(listed.json["items"]) == 6
+    assert ["completed"] * 4 == [saga["status"] for saga in rested]
+    assert "completed" == fresh["status"]
+    assert 500 == read.status
+    assert 6 == len(listed.json["items"])
     del stats[poisoned]
-    assert judged(await world.ledger(), stats) == ""
+    assert "" == judged(await world.ledger(), stats)
 
 
 async def test_a_bad_row_that_is_due_holds_no_other(
@@ -268,7 +268,7 @@ async def test_a_bad_row_that_is_due_holds_no_other(
     rested = [await api.rested(saga, seconds_max=20) for saga in sagas[1:]]
     fresh = await api.rested(await api.start("rental", TRIP))
 
-    assert [saga["status"] for saga in [*rested, fresh]] == ["completed"] * 5
+    assert ["completed"] * 5 == [saga["status"] for saga in [*rested, fresh]]
 
 
 async def wait_parked(heads: Heads, count: int) -> None:
@@ -305,10 +305,10 @@ async def test_two_replicas_and_a_crash(stage: Stage, session: aiohttp.ClientSes
     rested = [await api.rested(saga) for saga in sagas]
     ledger = await world.ledger()
 
-    assert [saga["status"] for saga in rested] == ["completed"] * 4
+    assert ["completed"] * 4 == [saga["status"] for saga in rested]
     assert living == set(await stage.heads.living_replicas())
     assert {1} == {len(requests) for requests in by_key(ledger).values()}
-    assert judged(ledger, dict.fromkeys(sagas, "completed")) == ""
+    assert "" == judged(ledger, dict.fromkeys(sagas, "completed"))
 
 
 async def not_ready(api: Api, *, reason: str) -> None:

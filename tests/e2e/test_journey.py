@@ -96,8 +96,8 @@ async def test_health_and_documentation(api: Api) -> None:
     ready = await api.call("GET", "/health/ready")
     described = await api.call("GET", "/openapi.json")
 
-    assert (live.status, live.json["status"]) == (200, "live")
-    assert (ready.status, ready.json["status"]) == (200, "ready")
+    assert (200, "live") == (live.status, live.json["status"])
+    assert (200, "ready") == (ready.status, ready.json["status"])
     assert "/v1/sagas" in described.json["paths"]
 
 
@@ -134,14 +134,14 @@ async def test_publish_run_and_read(api: Api, world: Client) -> None:
     read = await api.call("GET", f"/v1/sagas/{done.json['id']}")
     events = await api.call("GET", f"/v1/sagas/{done.json['id']}/events")
 
-    assert [first.status, again.status] == [201, 200]
-    assert (done.status, done.json["status"]) == (200, "completed"), done.text
+    assert [201, 200] == [first.status, again.status]
+    assert (200, "completed") == (done.status, done.json["status"]), done.text
     assert done.json == read.json
     assert done.json["output"]["flight"] in await world.effects()
     assert f'"{done.json["revision"]}"' == read.headers["ETag"]
     numbers = [event["seq"] for event in events.json["items"]]
     assert list(range(1, done.json["revision"] + 1)) == numbers
-    assert await judge_alone(world, done.json) == ""
+    assert "" == await judge_alone(world, done.json)
 
 
 async def test_a_declined_card_undoes_in_reverse(api: Api, world: Client) -> None:
@@ -150,22 +150,22 @@ async def test_a_declined_card_undoes_in_reverse(api: Api, world: Client) -> Non
     saga = (await start(api, trip, wait=20)).json
     calls = [(request.step, request.call) for request in (await world.ledger(saga["id"])).requests]
 
-    assert saga["status"] == "compensated"
-    assert tuple(saga["failure"][name] for name in ("cause", "step", "code", "http_status")) == (
+    assert "compensated" == saga["status"]
+    assert (
         "step_failed",
         "charge",
         "refused",
         402,
-    )
-    assert calls == [
+    ) == tuple(saga["failure"][name] for name in ("cause", "step", "code", "http_status"))
+    assert [
         ("flight", "action"),
         ("hotel", "action"),
         ("charge", "action"),
         ("hotel", "compensation"),
         ("flight", "compensation"),
-    ]
-    assert [step["status"] for step in saga["steps"]] == ["compensated", "compensated", "failed"]
-    assert await judge_alone(world, saga) == ""
+    ] == calls
+    assert ["compensated", "compensated", "failed"] == [step["status"] for step in saga["steps"]]
+    assert "" == await judge_alone(world, saga)
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
@@ -183,10 +183,10 @@ async def test_cancel_in_mid_call(api: Api, world: Client, where: str) -> None:
     rested = await api.rested(saga)
     refused = await api.call("POST", f"/v1/sagas/{saga}/cancel", {"reason": "late"})
 
-    assert [accepted.status, again.status, refused.status] == [202, 202, 409]
-    assert (rested["status"], rested["failure"]["cause"]) == ("compensated", "cancelled")
+    assert [202, 202, 409] == [accepted.status, again.status, refused.status]
+    assert ("compensated", "cancelled") == (rested["status"], rested["failure"]["cause"])
     assert "charge" not in {each.step for each in (await world.ledger(saga)).requests}
-    assert await judge_alone(world, rested) == ""
+    assert "" == await judge_alone(world, rested)
 
 
 async def test_the_deadline_undoes(api: Api, world: Client) -> None:
@@ -196,11 +196,11 @@ async def test_the_deadline_undoes(api: Api, world: Client) -> None:
 
     answer = await start(api, {"definition": "trip", "input": TRIP, "deadline": "700ms"}, wait=20)
 
-    assert (
+    assert ("compensated", "deadline") == (
         answer.json["status"],
         answer.json["failure"]["cause"],
-    ) == ("compensated", "deadline")
-    assert await judge_alone(world, answer.json) == ""
+    )
+    assert "" == await judge_alone(world, answer.json)
 
 
 async def test_stuck_until_a_person_retries(api: Api, world: Client) -> None:
@@ -218,12 +218,12 @@ async def test_stuck_until_a_person_retries(api: Api, world: Client) -> None:
     mended = await api.call("POST", f"{path}/retry", {"reason": "the hotel takes cancellations"})
     rested = await api.rested(stuck["id"])
 
-    assert (stuck["status"], stuck["stuck"]["step"]) == ("stuck", "hotel")
+    assert ("stuck", "hotel") == (stuck["status"], stuck["stuck"]["step"])
     assert "retry" in stuck["stuck"]["verbs"]
     assert stuck["id"] in {item["id"] for item in listed.json["items"]}
-    assert (in_vain.status, still["status"], mended.status) == (202, "stuck", 202)
-    assert (rested["status"], rested["stuck"]) == ("compensated", None)
-    assert await judge_alone(world, rested) == ""
+    assert (202, "stuck", 202) == (in_vain.status, still["status"], mended.status)
+    assert ("compensated", None) == (rested["status"], rested["stuck"])
+    assert "" == await judge_alone(world, rested)
 
 
 def nonsensical(kind: str) -> dict[str, Any]:
@@ -320,8 +320,8 @@ async def test_a_nul_character_is_kept(api: Api, world: Client) -> None:
 
     saga = await api.rested(await start_nonsense(api, "nul"))
 
-    assert (saga["status"], saga["steps"][1]["output"]) == ("completed", {"id": "F\u00001"})
-    assert await judge_alone(world, saga) == ""
+    assert ("completed", {"id": "F\u00001"}) == (saga["status"], saga["steps"][1]["output"])
+    assert "" == await judge_alone(world, saga)
 
 
 async def test_too_much_is_refused(api: Api) -> None:
@@ -338,8 +338,8 @@ async def test_too_much_is_refused(api: Api) -> None:
     ready = await api.call("GET", "/health/ready")
 
     for answer in (announced, in_chunks):
-        assert (answer.status, answer.json["code"]) == (413, "payload_too_large")
-    assert ready.status == 200
+        assert (413, "payload_too_large") == (answer.status, answer.json["code"])
+    assert 200 == ready.status
 
 
 async def test_a_saga_that_is_not_there(api: Api) -> None:
@@ -353,8 +353,8 @@ async def test_a_saga_that_is_not_there(api: Api) -> None:
         await start(api, {"definition": "no_such_definition", "input": {}}),
     ]
 
-    assert [answer.status for answer in answers] == [404] * 5
-    assert answers[-1].json["code"] == "definition_not_found"
+    assert [404] * 5 == [answer.status for answer in answers]
+    assert "definition_not_found" == answers[-1].json["code"]
 
 
 async def test_a_verb_at_the_wrong_time(api: Api) -> None:
@@ -363,8 +363,8 @@ async def test_a_verb_at_the_wrong_time(api: Api) -> None:
 
     answer = await api.call("POST", f"/v1/sagas/{saga['id']}/retry", {"reason": "no reason"})
 
-    assert (answer.status, answer.json["code"]) == (409, "verb_refused")
-    assert (answer.json["saga_status"], answer.json["possible_verbs"]) == ("completed", [])
+    assert (409, "verb_refused") == (answer.status, answer.json["code"])
+    assert ("completed", []) == (answer.json["saga_status"], answer.json["possible_verbs"])
 
 
 async def test_the_same_key(api: Api, world: Client) -> None:
@@ -375,14 +375,14 @@ async def test_the_same_key(api: Api, world: Client) -> None:
     again = await start(api, body, key="the-same-key", wait=20)
     other = await start(api, {**body, "input": {**TRIP, "city": "Oslo"}}, key="the-same-key")
 
-    assert [first.status, again.status, other.status] == [202, 200, 422]
+    assert [202, 200, 422] == [first.status, again.status, other.status]
     assert first.json["id"] == again.json["id"]
-    assert (
+    assert ("true", "completed") == (
         again.headers["Idempotent-Replayed"],
         again.json["status"],
-    ) == ("true", "completed")
-    assert other.json["code"] == "idempotency_key_reused"
-    assert await judge_alone(world, again.json) == ""
+    )
+    assert "idempotency_key_reused" == other.json["code"]
+    assert "" == await judge_alone(world, again.json)
 
 
 async def test_the_same_business_key(api: Api, world: Client) -> None:
@@ -399,7 +399,7 @@ async def test_the_same_business_key(api: Api, world: Client) -> None:
     await api.rested(live.json["id"])
     next_one = await start(api, body, wait=20)
 
-    assert [live.status, refused.status, next_one.status] == [202, 409, 200]
+    assert [202, 409, 200] == [live.status, refused.status, next_one.status]
     assert ("business_key_taken", live.json["id"]) == (refused.json["code"], refused.json["saga"])
 
 
@@ -424,4 +424,4 @@ async def test_a_client_that_follows_the_events(api: Api, world: Client) -> None
         int(line.removeprefix("id:")) for line in streamed.text.splitlines() if line[:3] == "id:"
     ]
     assert list(range(1, read["revision"] + 1)) == numbers
-    assert read["status"] == "completed"
+    assert "completed" == read["status"]

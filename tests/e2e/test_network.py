@@ -45,8 +45,8 @@ async def test_commits_whose_answer_is_lost(stage: Stage, session: aiohttp.Clien
         replica.kill()
 
     assert proxy.cuts > CUTS
-    assert disagreements(orders, ids, statuses) == []
-    assert judged(ledger, statuses) == ""
+    assert [] == disagreements(orders, ids, statuses)
+    assert "" == judged(ledger, statuses)
     # One replica, alive all the time: whatever it sent, it knows the answer of.
     assert {1} == {len(requests) for requests in by_key(ledger).values()}
 
@@ -81,8 +81,8 @@ async def test_connections_that_fall_silent(stage: Stage, session: aiohttp.Clien
     assert swallowed > 2
     assert read.status in {200, 503}
     assert answered_seconds < 30
-    assert fresh["status"] == "completed"
-    assert judged(ledger, {saga: "completed"}) == ""
+    assert "completed" == fresh["status"]
+    assert "" == judged(ledger, {saga: "completed"})
 
 
 async def test_a_start_that_is_stored_unheard(stage: Stage, session: aiohttp.ClientSession) -> None:
@@ -116,10 +116,44 @@ async def test_a_start_that_is_stored_unheard(stage: Stage, session: aiohttp.Cli
         replica.kill()
 
     assert deafened > 2
-    assert (answer.status, answer.json["effect"]) == (503, "unknown")
+    assert (503, "unknown") == (answer.status, answer.json["effect"])
     assert earlier["id"] in statuses
-    assert judged(ledger, statuses) == ""
-    assert {len(requests) for requests in by_key(ledger).values()} == {1}
+    assert "" == judged(ledger, statuses)
+    assert {1} == {len(requests) for requests in by_key(ledger).values()}
+
+
+async def test_a_retry_that_is_stored_unheard(stage: Stage, session: aiohttp.ClientSession) -> None:
+    """A retry that is put off with 503, and was stored all the same, is carried out."""
+    world = (await stage.set_up()).client(session)
+    async with Proxy(stage.database_url).serving() as proxy:
+        replica = stage.replica("replica", lease=60.0, database_url=proxy.database_url)
+        api = await stage.start(session, replica)
+        refuse = {"match": {"step": "hotel", "call": "compensation"}, "do": {"decline": 422}}
+        await switch(world, refuse)
+        saga = await api.start("trip", {"city": "Rome", "card": "declined"})
+        stuck = await api.rested(saga)
+        await switch(world)
+
+        async with Lock(stage.database_url, saga) as lock, asyncio.TaskGroup() as group:
+            path = f"/v1/sagas/{saga}/retry"
+            unheard = group.create_task(
+                api.call("POST", path, {"reason": "mended"}, seconds_max=30)
+            )
+            await stage.heads.wait_for_a_lock()
+            proxy.deafen()
+            await lock.lift()
+        answer = unheard.result()
+
+        async def done() -> bool:
+            return (await stage.heads.statuses())[saga] == "compensated"
+
+        await wait_until(done, seconds_max=SILENCE_SECONDS_MAX, what="the saga to be undone")
+        ledger = await world.ledger()
+        replica.kill()
+
+    assert "stuck" == stuck["status"]
+    assert (503, "unknown") == (answer.status, answer.json["effect"])
+    assert "" == judged(ledger, {saga: "compensated"})
 
 
 async def test_postgres_that_does_not_move(stage: Stage, session: aiohttp.ClientSession) -> None:
@@ -150,7 +184,7 @@ async def test_postgres_that_does_not_move(stage: Stage, session: aiohttp.Client
     rested = [await api.rested(saga) for saga in [*sagas, last]]
     ledger = await world.ledger()
 
-    assert [answer.status for answer in said.values()] == [200, 503, 503, 503]
-    assert (start.status, start.json["effect"]) == (503, "unknown")
-    assert [saga["status"] for saga in rested] == ["completed"] * 5
-    assert judged(ledger, {saga["id"]: "completed" for saga in rested}) == ""
+    assert [200, 503, 503, 503] == [answer.status for answer in said.values()]
+    assert (503, "unknown") == (start.status, start.json["effect"])
+    assert ["completed"] * 5 == [saga["status"] for saga in rested]
+    assert "" == judged(ledger, {saga["id"]: "completed" for saga in rested})

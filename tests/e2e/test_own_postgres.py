@@ -86,10 +86,10 @@ async def test_killed_with_its_own_postgres(
 
     assert survivor is not None
     assert after_stop is None
-    assert (service.code, seconds < 30) == (0, True)
-    assert rested["status"] == "completed"
+    assert (0, True) == (service.code, seconds < 30)
+    assert "completed" == rested["status"]
     assert rested == read
-    assert judged(ledger, {saga: "completed"}) == ""
+    assert "" == judged(ledger, {saga: "completed"})
 
 
 async def test_what_is_not_as_it_must_be_is_said(place: Path) -> None:
@@ -116,7 +116,7 @@ async def test_what_is_not_as_it_must_be_is_said(place: Path) -> None:
 
     for name, (_, hint) in cases.items():
         code, text = said[name]
-        assert code == 2, text
+        assert 2 == code, text
         assert hint in text
         assert "Traceback" not in text
 
@@ -136,6 +136,6 @@ async def test_a_port_that_is_taken(place: Path, world: World) -> None:
     finally:
         child.clean_up()
 
-    assert child.code == 2, child.said()
+    assert 2 == child.code, child.said()
     assert "AMENDS_PORT" in child.said()
     assert not (place / "data").exists()

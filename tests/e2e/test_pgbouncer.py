@@ -118,10 +118,10 @@ async def test_sagas_and_a_kill(stage: Stage, session: aiohttp.ClientSession) ->
 
     assert in_flight > 3
     assert len(lost_and_resent(ledger)) > 0
-    assert (cancelled, statuses[held]) == (202, "compensated")
-    assert (waited.status, waited.json["status"]) == (200, "completed")
-    assert disagreements(orders, ids, statuses) == []
-    assert judged(ledger, statuses) == ""
+    assert (202, "compensated") == (cancelled, statuses[held])
+    assert (200, "completed") == (waited.status, waited.json["status"])
+    assert [] == disagreements(orders, ids, statuses)
+    assert "" == judged(ledger, statuses)
     for complaint in ("prepared statement", "loop_round_crashed", "Traceback"):
         assert complaint not in replica.said()
 
@@ -158,10 +158,10 @@ async def test_it_restarts_under_load(stage: Stage, session: aiohttp.ClientSessi
             await api.ready()
     statuses = await stage.heads.all_at_rest()
 
-    assert in_flight == 4
+    assert 4 == in_flight
     assert len(orders) == len(statuses)
-    assert disagreements(orders, starting.result(), statuses) == []
-    assert judged(await world.ledger(), statuses) == ""
+    assert [] == disagreements(orders, starting.result(), statuses)
+    assert "" == judged(await world.ledger(), statuses)
 
 
 async def says_not_ready(api: Api) -> bool:

@@ -50,13 +50,13 @@ async def test_a_killed_replica_is_taken_over(stage: Stage, session: aiohttp.Cli
     ledger = await world.ledger(saga)
     hotels = [request for request in ledger.requests if request.step == "hotel"]
 
-    assert (rested["status"], rested["steps"][1]["attempts"]) == ("completed", 2)
+    assert ("completed", 2) == (rested["status"], rested["steps"][1]["attempts"])
     assert seconds < TAKEOVER_SECONDS_MAX
-    assert (
+    assert (["1", "2"], ["applied", "replayed"]) == (
         [request.attempt for request in hotels],
         [request.outcome for request in hotels],
-    ) == (["1", "2"], ["applied", "replayed"])
-    assert judged(ledger, {saga: "completed"}) == ""
+    )
+    assert "" == judged(ledger, {saga: "completed"})
 
 
 async def test_a_frozen_replica_wakes_as_another(
@@ -91,11 +91,11 @@ async def test_a_frozen_replica_wakes_as_another(
         each for each in ledger.requests if each.saga == saga and each.seq > _last(frozen.requests)
     ]
 
-    assert (rested["status"], next_one["status"]) == ("compensated", "completed")
+    assert ("compensated", "completed") == (rested["status"], next_one["status"])
     assert seconds < TAKEOVER_SECONDS_MAX
-    assert late == []
+    assert [] == late
     assert rested["steps"] == (await alone.saga(saga))["steps"]
-    assert judged(ledger, {saga: "compensated", next_one["id"]: "completed"}) == ""
+    assert "" == judged(ledger, {saga: "compensated", next_one["id"]: "completed"})
 
 
 async def test_a_freeze_under_load(stage: Stage, session: aiohttp.ClientSession) -> None:
@@ -133,13 +133,13 @@ async def test_a_freeze_under_load(stage: Stage, session: aiohttp.ClientSession)
     statuses = dict(await stage.heads.statuses())
     ledger = await world.ledger()
 
-    assert frozen_in_flight == 2
-    assert late == []
+    assert 2 == frozen_in_flight
+    assert [] == late
     assert {last["id"]} == {
         each.saga for each in ledger.requests if each.seq > _last(frozen.requests)
     }
-    assert disagreements(orders, ids, statuses) == []
-    assert judged(ledger, statuses) == ""
+    assert [] == disagreements(orders, ids, statuses)
+    assert "" == judged(ledger, statuses)
 
 
 async def test_a_stop_under_load_hands_over(stage: Stage, session: aiohttp.ClientSession) -> None:
@@ -160,11 +160,11 @@ async def test_a_stop_under_load_hands_over(stage: Stage, session: aiohttp.Clien
     statuses = await stage.heads.all_at_rest()
     ledger = await world.ledger()
 
-    assert (one.code, seconds < 30) == (0, True)
+    assert (0, True) == (one.code, seconds < 30)
     assert len(unfinished) > 3
-    assert disagreements(orders, ids, statuses) == []
-    assert judged(ledger, statuses) == ""
-    assert sent_twice(ledger) == []
+    assert [] == disagreements(orders, ids, statuses)
+    assert "" == judged(ledger, statuses)
+    assert [] == sent_twice(ledger)
 
 
 async def test_a_stop_does_not_wait_for_a_tool_that_hangs(
@@ -203,13 +203,13 @@ async def test_a_stop_does_not_wait_for_a_tool_that_hangs(
     ledger = await world.ledger()
     requests = next(iter(by_key(ledger).values()))
 
-    assert published.status == 201
-    assert (one.code, seconds < 30) == (0, True)
-    assert (
+    assert 201 == published.status
+    assert (0, True) == (one.code, seconds < 30)
+    assert ("completed", ["applied", "replayed"]) == (
         rested["status"],
         [request.outcome for request in requests],
-    ) == ("completed", ["applied", "replayed"])
-    assert judged(ledger, {saga: "completed"}) == ""
+    )
+    assert "" == judged(ledger, {saga: "completed"})
 
 
 async def test_a_stop_lets_waiting_clients_go(stage: Stage, session: aiohttp.ClientSession) -> None:
@@ -234,9 +234,9 @@ async def test_a_stop_lets_waiting_clients_go(stage: Stage, session: aiohttp.Cli
         await wait_until(lambda: connections_to(replica) >= 2, what="two clients to wait")
         seconds = await replica.stop()
 
-    assert (replica.code, seconds < 10) == (0, True)
-    assert (waits.result().status, waits.result().json["status"]) == (200, "running")
-    assert follows.result().status == 200
+    assert (0, True) == (replica.code, seconds < 10)
+    assert (200, "running") == (waits.result().status, waits.result().json["status"])
+    assert 200 == follows.result().status
     assert "id: 1" in follows.result().text.replace("id:1", "id: 1")
 
 
@@ -273,11 +273,11 @@ async def test_a_saga_that_kills_its_replicas(stage: Stage, session: aiohttp.Cli
     rested = await api.rested(killer)
     statuses = dict(await stage.heads.statuses())
 
-    assert (stuck["status"], stuck["stuck"]["question"]) == ("stuck", "how_to_go_on")
+    assert ("stuck", "how_to_go_on") == (stuck["status"], stuck["stuck"]["question"])
     assert "retry" in stuck["stuck"]["verbs"]
-    assert (retried.status, rested["status"]) == (202, "completed")
+    assert (202, "completed") == (retried.status, rested["status"])
     assert {"completed"} == set(statuses.values())
-    assert judged(await world.ledger(), statuses) == ""
+    assert "" == judged(await world.ledger(), statuses)
 
 
 async def test_api_and_engine_apart(stage: Stage, session: aiohttp.ClientSession) -> None:
@@ -308,10 +308,10 @@ async def test_api_and_engine_apart(stage: Stage, session: aiohttp.ClientSession
     )
     statuses = {waiting: undone["status"], done.json["id"]: done.json["status"]}
 
-    assert (pending["status"], none_yet) == ("pending", 0)
-    assert (no_sagas_here.status, cancelled.status) == (404, 202)
+    assert ("pending", 0) == (pending["status"], none_yet)
+    assert (404, 202) == (no_sagas_here.status, cancelled.status)
     assert {waiting: "compensated", done.json["id"]: "completed"} == statuses
-    assert judged(await world.ledger(), statuses) == ""
+    assert "" == judged(await world.ledger(), statuses)
 
 
 async def test_a_verb_through_another_replica_is_seen(
@@ -337,9 +337,9 @@ async def test_a_verb_through_another_replica_is_seen(
     rested = await Api(session, other).rested(saga)
     ledger = await world.ledger(saga)
 
-    assert (cancelled.status, rested["status"]) == (202, "compensated")
+    assert (202, "compensated") == (cancelled.status, rested["status"])
     assert {"flight", "hotel"} == {request.step for request in ledger.requests}
-    assert judged(ledger, {saga: "compensated"}) == ""
+    assert "" == judged(ledger, {saga: "compensated"})
 
 
 async def count_of_all(world: Client) -> int:

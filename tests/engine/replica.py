@@ -37,6 +37,7 @@ class Running(Place):
     engine: Engine
     heart: Heart
     tools: Tools
+    is_dead: asyncio.Event
 
     async def rest(self, *sagas: Saga, seconds_max: float = 20) -> list[Saga]:
         """Wait until sagas are at rest, and return them as they are then."""
@@ -59,6 +60,7 @@ class Running(Place):
 
     async def die(self) -> None:
         """Do nothing any more, as a process that was killed: no goodbye, nothing reported."""
+        self.is_dead.set()
         loops = [*self.engine._loops, self.heart._loop]
         tasks = [loop._task for loop in loops if loop._task is not None]
         tasks += [*self.engine._tasks, *self.engine._dispatcher._out.values()]
@@ -70,7 +72,10 @@ class Running(Place):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def stop(self) -> None:
-        """End as ``main`` does after a signal."""
+        """End as ``main`` does after a signal; the dead have ended already."""
+        if self.is_dead.is_set():
+            await self.writer.stop()
+            return
         self.replica.is_draining = True
         await self.engine.stop()
         await self.heart.stop()
@@ -137,6 +142,7 @@ async def a_replica(
             engine=engine,
             heart=heart,
             tools=tools,
+            is_dead=asyncio.Event(),
         )
         stack.push_async_callback(running.stop)
         yield running

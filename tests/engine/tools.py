@@ -85,13 +85,13 @@ class Tools:
             what=f"attempt {count}; there were {self.names()}",
         )
 
-    def names(self, saga: SagaId | None = None) -> list[str]:
+    def names(self) -> list[str]:
         """What was asked for, as ``flight action 1``."""
-        return [
-            f"{call.step} {call.call} {call.attempt}"
-            for call in self.calls
-            if saga is None or call.saga_id == saga
-        ]
+        return [f"{call.step} {call.call} {call.attempt}" for call in self.calls]
+
+    def sent_steps(self) -> list[str]:
+        """What was sent, as ``flight action``."""
+        return [f"{call.step} {call.call}" for call in self.sent]
 
     async def _carry_out(self, call: OutgoingCall) -> Observation:
         if call.expired():

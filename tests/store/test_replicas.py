@@ -252,7 +252,6 @@ async def test_the_revocation_of_a_busy_replica_gets_through(
     assert rows == await look.fetchval("SELECT count(*) FROM sagas")
 
 
-@pytest.mark.xfail(reason="S15: a cancelled transaction waits for its ROLLBACK", strict=True)
 async def test_a_beat_over_a_dead_line_fails_in_time(database_url: str) -> None:
     """A line that swallows everything costs one beat, not the lease."""
     async with a_proxy(database_url) as proxy, a_place(proxy.url, lease_seconds=3) as far:

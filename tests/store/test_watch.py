@@ -164,7 +164,6 @@ async def test_a_locked_table_only_delays(
     assert await waiter
 
 
-@pytest.mark.xfail(reason="S16: anything but an outage ends the shared poll for good", strict=True)
 async def test_any_refusal_by_the_server_only_delays(
     database_url: str, place: Place, proxy: Proxy, look: asyncpg.Connection
 ) -> None:

@@ -1,0 +1,332 @@
+"""Faults around one saga: it goes on, or is set aside, and nothing else is touched."""
+
+import asyncio
+import datetime as dt
+
+import asyncpg
+import pytest
+
+from app.core.identity import Direction, StepId
+from app.core.saga import SagaStatus
+from app.engine.loop import Loop
+from tests.engine.replica import Running, a_replica, all_completed
+from tests.store.place import (
+    CANCEL,
+    answered,
+    connected,
+    head_of,
+    is_blocked,
+    new_saga_id,
+)
+from tests.store.proxy import Cut, a_proxy
+from tests.waiting import wait_until
+
+REFUSE = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '23514'; END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON saga_journal FOR EACH ROW
+WHEN (NEW.data::text LIKE '%{marker}%' AND NEW.type = '{type}') EXECUTE FUNCTION refuse();
+"""
+"""Makes the database refuse entries that contain a marker, as it may for reasons of its own."""
+
+
+async def refuse(look: asyncpg.Connection, marker: str, *, fact: str = "attempt_observed") -> None:
+    """Let the database refuse entries of a fact that contain a marker."""
+    await look.execute(REFUSE.format(marker=marker, type=fact))
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        Cut.BEFORE,
+        pytest.param(
+            Cut.AFTER,
+            marks=pytest.mark.xfail(
+                reason="S19: nobody hears of a commit whose caller left", strict=True
+            ),
+        ),
+    ],
+)
+async def test_a_start_whose_caller_left_is_run_all_the_same(
+    database_url: str, look: asyncpg.Connection, when: Cut
+) -> None:
+    """The client gave up while its start was being committed: if it was, the saga runs."""
+    async with a_proxy(database_url) as proxy, a_replica(proxy.url) as running:
+        cut = proxy.cut("started_journal", when)
+        caller = asyncio.get_running_loop().create_task(running.start())
+        await cut.wait()
+        caller.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+
+        if when is Cut.AFTER:
+            await wait_until(all_completed(look, 1), seconds_max=6)
+            assert ["flight action 1", "hotel action 1"] == running.tools.names()
+        else:
+            await running.rest(await running.start())
+            assert 1 == await look.fetchval("SELECT count(*) FROM sagas")
+        await running.is_sound()
+
+
+@pytest.mark.xfail(reason="S19: nobody hears of a commit whose caller left", strict=True)
+async def test_starts_whose_callers_left_are_all_run(
+    running: Running, look: asyncpg.Connection
+) -> None:
+    """A hundred clients give up in the same moment: what was stored of theirs is run."""
+    loop = asyncio.get_running_loop()
+    async with look.transaction():
+        await look.execute("SELECT FROM replicas WHERE id = $1 FOR UPDATE", running.incarnation)
+        callers = [loop.create_task(running.start()) for _ in range(100)]
+        await wait_until(is_blocked(look))
+        for caller in callers:
+            caller.cancel()
+        await asyncio.gather(*callers, return_exceptions=True)
+
+    await wait_until(lambda: _all_at_rest(look), seconds_max=6)
+    stored = await look.fetchval("SELECT count(*) FROM sagas")
+    assert stored >= 1
+    assert 2 * stored == len(running.tools.calls)
+
+
+async def _all_at_rest(look: asyncpg.Connection) -> bool:
+    under_way = await look.fetchval("SELECT count(*) FROM sagas WHERE finished_at IS NULL")
+    stored = await look.fetchval("SELECT count(*) FROM sagas")
+    return bool(stored) and not under_way
+
+
+@pytest.mark.xfail(reason="S19: nobody hears of a commit whose caller left", strict=True)
+async def test_a_cancel_whose_caller_left_takes_effect(
+    running: Running, look: asyncpg.Connection
+) -> None:
+    """The client gave up while its cancel of a parked saga was being committed: it is undone."""
+    running.tools.answer("hotel", answered(429, retry_after="60"))
+    saga = await running.start()
+    await wait_until(lambda: running.engine.held == 0)
+    async with connected(running.url) as holder, holder.transaction():
+        await holder.execute("SELECT FROM sagas WHERE id = $1 FOR UPDATE", saga.id)
+        caller = asyncio.get_running_loop().create_task(running.cancel(saga))
+        await wait_until(is_blocked(look))
+        caller.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+
+    (done,) = await running.rest(saga, seconds_max=6)
+    assert done.status is SagaStatus.COMPENSATED
+
+
+@pytest.mark.xfail(reason="S19: nobody hears of a commit whose caller left", strict=True)
+async def test_a_replayed_start_is_run_too(running: Running, look: asyncpg.Connection) -> None:
+    """A client that gave up and asks again with its key gets a saga that moves."""
+    saga_id = new_saga_id()
+    fact = running.a_request(saga=saga_id)
+    async with look.transaction():
+        await look.execute("SELECT FROM replicas WHERE id = $1 FOR UPDATE", running.incarnation)
+        caller = asyncio.get_running_loop().create_task(
+            running.journal.start(fact, fingerprint=b"same")
+        )
+        await wait_until(is_blocked(look))
+        caller.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+    again = await running.journal.start(fact, fingerprint=b"same")
+
+    (done,) = await running.rest(again.saga, seconds_max=6)
+    assert done.status is SagaStatus.COMPLETED
+    assert 2 == len(running.tools.calls)
+
+
+async def test_an_answer_that_the_database_refuses_is_recorded_without_its_body(
+    running: Running, look: asyncpg.Connection
+) -> None:
+    """The effect of a call is not forgotten because its answer cannot be stored."""
+    await refuse(look, "poison")
+    running.tools.answer("flight", answered(body={"id": "poison"}), answered(body={"id": "F1"}))
+
+    (done,) = await running.rest(await running.start())
+
+    flight = done.call(StepId("flight"), Direction.ACTION)
+    assert flight is not None
+    assert done.status in {SagaStatus.COMPLETED, SagaStatus.STUCK, SagaStatus.COMPENSATED}
+    assert [] == running.tools.overlaps
+    await running.is_sound()
+
+
+@pytest.mark.xfail(reason="S20: its own lost attempt counts as out for ever", strict=True)
+async def test_a_saga_that_the_database_refuses_is_set_aside_and_comes_back(
+    running: Running, look: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of a saga can be stored for a while: others go on, and it is taken up again later."""
+    monkeypatch.setattr("app.engine.engine.SET_ASIDE", dt.timedelta(seconds=1))
+    odd = await running.start(business_key="odd")
+    await running.rest(odd)
+    await refuse(look, "flight", fact="attempt_observed")
+    saga = await running.start()
+    await wait_until(lambda: running.engine.held == 0, seconds_max=5)
+    assert 1 <= (await head_of(look, saga.id))["losses"]
+    await running.is_sound()
+
+    await look.execute("DROP TRIGGER refuse ON saga_journal")
+
+    (done,) = await running.rest(saga, seconds_max=6)
+    assert done.status is SagaStatus.COMPLETED
+    assert [] == running.tools.overlaps
+
+
+async def test_a_lock_held_for_long_costs_no_observation(
+    running: Running, look: asyncpg.Connection
+) -> None:
+    """A result meets a lock for longer than it may wait, and is stored when that is gone."""
+    gate = running.tools.hold("flight")
+    saga = await running.start()
+    await running.tools.arrived(1)
+    async with look.transaction():
+        await look.execute("LOCK TABLE sagas IN ACCESS EXCLUSIVE MODE")
+        gate.open()
+        await look.execute("SELECT pg_sleep(2.5)")
+
+    (done,) = await running.rest(saga)
+
+    assert done.status is SagaStatus.COMPLETED
+    assert ["flight action", "hotel action"] == running.tools.sent_steps()
+    assert 0 == (await head_of(look, saga.id))["losses"]
+
+
+async def test_a_lock_on_the_definitions_only_delays(
+    database_url: str, look: asyncpg.Connection
+) -> None:
+    """A definition that cannot be read for a while delays its sagas, and none is given up for it."""
+    async with a_replica(database_url, runs_engine=False) as front:
+        sagas = [await front.start() for _ in range(5)]
+    async with a_proxy(database_url) as proxy, a_replica(proxy.url) as running:
+        running.definitions._kept.clear()
+        async with look.transaction():
+            await look.execute("LOCK TABLE definitions IN ACCESS EXCLUSIVE MODE")
+            await wait_until(lambda: proxy.errors["55P03"] >= 3)
+
+        done = await running.rest(*sagas)
+
+    assert {SagaStatus.COMPLETED} == {saga.status for saga in done}
+    assert {0} == {row["losses"] for row in await look.fetch("SELECT losses FROM sagas")}
+
+
+async def test_the_loops_outlive_what_they_meet(
+    running: Running, database_url: str, look: asyncpg.Connection
+) -> None:
+    """Rounds that crash are followed by others: work that comes afterwards is done."""
+    await look.execute("ALTER TABLE sagas RENAME COLUMN losses TO elsewhere")
+    async with a_proxy(database_url) as proxy, a_replica(proxy.url):
+        await wait_until(lambda: proxy.errors["42703"] >= 2)
+        await look.execute("ALTER TABLE sagas RENAME COLUMN elsewhere TO losses")
+        async with a_replica(database_url, runs_engine=False) as front:
+            await front.start()
+            await wait_until(all_completed(look, 1))
+
+
+async def test_an_outage_in_the_middle_only_delays(
+    database_url: str, look: asyncpg.Connection
+) -> None:
+    """The database is away while calls are out: their results are stored when it is back."""
+    async with a_proxy(database_url) as proxy, a_replica(proxy.url, lease_seconds=3) as running:
+        gate = running.tools.hold("flight")
+        sagas = [await running.start() for _ in range(30)]
+        await running.tools.arrived(30)
+        proxy.refuses = True
+        proxy.cut_all()
+        gate.open()
+        await wait_until(lambda: running.replica._clock.now() > running.replica.expires_at)
+        proxy.refuses = False
+
+        done = await running.rest(*sagas)
+        assert {SagaStatus.COMPLETED} == {saga.status for saga in done}
+        assert ["hotel action"] * 30 == running.tools.sent_steps()[30:]
+        assert [] == running.tools.overlaps
+
+
+@pytest.mark.xfail(reason="S22: what is held stays as it was", strict=True)
+async def test_what_another_replica_records_is_picked_up(
+    running: Running, database_url: str, look: asyncpg.Connection
+) -> None:
+    """A cancel through another replica is known to the owner within a second or two."""
+    gate = running.tools.hold("flight")
+    saga = await running.start()
+    await running.tools.arrived(1)
+    async with a_replica(database_url, runs_engine=False) as front:
+        await front.cancel(saga)
+        await wait_until(lambda: running.engine._held[saga.id].seq == 2, seconds_max=2.5)
+
+    gate.open()
+
+    (done,) = await running.rest(saga)
+    assert done.status is SagaStatus.COMPENSATED
+    assert ["flight action 1", "flight compensation 1"] == running.tools.names()
+
+
+async def test_two_hundred_are_cancelled_through_another_replica(
+    running: Running, database_url: str, look: asyncpg.Connection
+) -> None:
+    """Results and cancels race at two replicas: every saga comes to rest, nothing is left done."""
+    async with a_replica(database_url, runs_engine=False) as front:
+        sagas = await asyncio.gather(*(running.start() for _ in range(200)))
+        await asyncio.gather(
+            *(front.journal.record(saga.id, CANCEL, urgent=True) for saga in sagas),
+            return_exceptions=True,
+        )
+        done = await running.rest(*sagas)
+
+    for saga in done:
+        assert saga.status in {SagaStatus.COMPENSATED, SagaStatus.COMPLETED}
+        if saga.status is SagaStatus.COMPENSATED:
+            assert all(
+                call.effect.value == "none"
+                for call in saga.calls.values()
+                if call.direction is Direction.ACTION
+            )
+    assert [] == running.tools.overlaps
+    await running.is_sound()
+
+
+@pytest.mark.xfail(reason="S23: it sends what was open when it was offered", strict=True)
+async def test_a_send_that_comes_late_sends_nothing_twice(running: Running) -> None:
+    """A send that was held up until its attempt had been made and answered sends nothing."""
+    gate = running.tools.hold("hotel")
+    offered = await running.start()
+    await running.tools.arrived(2)
+
+    await running.engine._send(offered)
+    gate.open()
+    await running.rest(offered)
+    await running.engine._send(offered)
+    await wait_until(lambda: running.engine._dispatcher.in_flight == 0)
+
+    assert ["flight action 1", "hotel action 1"] == running.tools.names()
+
+
+async def test_a_loop_stops_before_its_start_and_twice() -> None:
+    """A loop that never ran is stopped at once, and one that ran may be stopped again."""
+    rounds = asyncio.Event()
+
+    async def work() -> bool:
+        rounds.set()
+        return False
+
+    loop = Loop("test", work, every_seconds=60)
+    await loop.stop()
+    loop = Loop("test", work, every_seconds=60)
+    await loop.start()
+    await rounds.wait()
+    async with asyncio.timeout(2):
+        await loop.stop()
+        await loop.stop()
+
+
+async def test_a_kick_begins_the_next_round_at_once() -> None:
+    """Who is kicked does not sit out its pause; what is left to do is done without a pause."""
+    done: list[int] = []
+
+    async def work() -> bool:
+        done.append(len(done))
+        return len(done) % 3 != 0
+
+    loop = Loop("test", work, every_seconds=3600)
+    await loop.start()
+    await wait_until(lambda: len(done) == 3)
+    loop.kick()
+    await wait_until(lambda: len(done) == 6)
+    await loop.stop()
