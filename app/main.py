@@ -46,8 +46,8 @@ log = structlog.get_logger(__name__)
 
 API_CONNECTIONS = 8
 ENGINE_CONNECTIONS = 4
-WRITER_CONNECTIONS = 1
-BEAT_CONNECTIONS = 1
+WRITER_CONNECTIONS = 2
+BEAT_CONNECTIONS = 2
 """Separate pools: neither a crowd of readers nor a recovery can starve a heartbeat or a commit."""
 
 DEFINITION_SUFFIXES = frozenset({".yaml", ".yml", ".json"})

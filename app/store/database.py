@@ -108,6 +108,7 @@ class Database:
         self._url = url
         self._connections_max = connections_max
         self._engine: AsyncEngine | None = None
+        self._discarded: set[asyncio.Task[None]] = set()
         self.is_pooled = False
 
     async def open(self) -> None:
@@ -143,6 +144,7 @@ class Database:
 
     async def close(self) -> None:
         """Close the pool's connections; works before ``open`` and twice."""
+        await asyncio.gather(*self._discarded)
         if self._engine is not None:
             await self._engine.dispose()
 
@@ -183,10 +185,30 @@ class Database:
             try:
                 yield await _open_driver(connection)
             except (asyncio.CancelledError, GeneratorExit, *UNREACHABLE):
-                await _throw_away(connection)
+                self._throw_away(connection)
                 raise
-            finally:
-                await asyncio.shield(connection.close())
+            except BaseException:
+                await connection.close()
+                raise
+            else:
+                await connection.close()
+
+    def _throw_away(self, connection: AsyncConnection) -> None:
+        """Close a connection without waiting for it: the line may be dead, the caller in a hurry.
+
+        A server that still works on a cancelled statement is told to stop.
+        """
+        task = asyncio.get_running_loop().create_task(_discard(connection))
+        self._discarded.add(task)
+        task.add_done_callback(self._discarded.discard)
+
+
+async def _discard(connection: AsyncConnection) -> None:
+    # SQLAlchemy gives asyncpg two seconds to cancel what runs and to say goodbye.
+    with contextlib.suppress(DBAPIError, *UNREACHABLE):
+        await connection.invalidate()
+    with contextlib.suppress(DBAPIError, *UNREACHABLE):
+        await connection.close()
 
 
 @contextlib.asynccontextmanager
@@ -217,15 +239,6 @@ async def _open_driver(connection: AsyncConnection) -> asyncpg.Connection:
         assert driver is not None
         if not driver.is_closed():
             return driver
-        await connection.invalidate()
-
-
-async def _throw_away(connection: AsyncConnection) -> None:
-    with contextlib.suppress(DBAPIError, *UNREACHABLE):
-        raw = await connection.get_raw_connection()
-        driver = raw.driver_connection
-        if driver is not None:
-            driver.terminate()
         await connection.invalidate()
 
 

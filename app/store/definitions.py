@@ -1,5 +1,6 @@
 """Published definitions: immutable, versioned, cached for ever once read."""
 
+import asyncio
 import datetime as dt
 import hashlib
 from dataclasses import dataclass
@@ -73,6 +74,7 @@ class Definitions:
     def __init__(self, database: Database, *, kept_max: int = 1000) -> None:
         self._database = database
         self._kept_max = kept_max
+        self._reading = asyncio.Lock()
         self._kept: dict[tuple[TenantId, DefinitionRef], Definition] = {}
 
     async def fetch(self, tenant: TenantId, reference: DefinitionRef) -> Definition:
@@ -84,6 +86,11 @@ class Definitions:
         kept = self._kept.get((tenant, reference))
         if kept is not None:
             return kept
+        async with self._reading:
+            # Whoever waited here finds what the first one has read.
+            return self._kept.get((tenant, reference)) or await self._read(tenant, reference)
+
+    async def _read(self, tenant: TenantId, reference: DefinitionRef) -> Definition:
         async with self._database.read() as tx:
             document, _ = await fetch_version(tx, tenant, reference)
         definition = parse_definition(document, version=reference.version)

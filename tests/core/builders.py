@@ -655,6 +655,8 @@ def _check_saga(definition: Definition, before: Saga | None, after: Saga) -> Non
         assert is_rolling_back(after) or not is_rolling_back(before)
     if is_rolling_back(after):
         assert now.failure is not None
+    if now.status.is_final:
+        assert all(call.finished_at is not None for call in after.calls.values())
     if now.status is SagaStatus.COMPLETED:
         assert [after.step_effect(step.id) for step in definition.steps] == [Effect.DONE] * len(
             definition.steps

@@ -18,7 +18,6 @@ import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import aiohttp
@@ -122,9 +121,7 @@ class Sweep:
 
     async def _post(self, orders: Sequence[Order]) -> None:
         async def post(order: Order) -> None:
-            self.ids[order.key] = await self.api.start(
-                order.definition, order.input, key=order.key
-            )
+            self.ids[order.key] = await self.api.start(order.definition, order.input, key=order.key)
 
         async with asyncio.TaskGroup() as group:
             for order in orders:
@@ -136,12 +133,13 @@ class Sweep:
         for number in range(KILLS):
             # New ones come before each kill, so that the last kill finds some under way, too, and
             # the answers to some are lost with the replica that was asked.
+            batch = self.orders[first + number :: KILLS]
+            under_way = len(await self.heads.unfinished())
             begin = await count_requests(self.world)
-            group.create_task(self._post(self.orders[first + number :: KILLS]))
-            await wait_requests(
-                self.world,
-                begin + self.dice.randint(1, 14),
-                seconds_max=PROGRESS_SECONDS_MAX,
+            group.create_task(self._post(batch))
+            # Each new one makes three requests at least.
+            await self._wait_requests(
+                begin + self.dice.randint(1, 3 * len(batch) + under_way // 2 + 1)
             )
             await wait_until(
                 self._may_kill,
@@ -168,6 +166,21 @@ class Sweep:
             if replica.is_alive and replica.pid == pid:
                 raise
             assert replica.pid != pid or replica.code == -signal.SIGKILL, replica.tail()
+
+    async def _wait_requests(self, count: int) -> None:
+        """Return after so many requests, or when all is done and none will come."""
+
+        async def came() -> bool:
+            if await count_requests(self.world) >= count:
+                return True
+            return len(self.ids) > 0 and not await self.heads.unfinished()
+
+        await wait_until(
+            came,
+            seconds_max=PROGRESS_SECONDS_MAX,
+            every_seconds=0.01,
+            what=f"{count} requests to the world",
+        )
 
     async def _may_kill(self) -> bool:
         return await self.heads.losses() <= LOSSES_BEFORE_KILL_MAX
@@ -212,5 +225,5 @@ async def test_kills_at_random_moments(stage: Stage, session: aiohttp.ClientSess
     assert len(outcome.orders) == len(set(outcome.ids.values()))
     assert statuses == dict(await stage.heads.statuses())
     assert ([], True) == (outcome.sampler.found, outcome.sampler.samples > 20)
-    assert outcome.killed_in_flight >= KILLS // 2
+    assert outcome.killed_in_flight >= KILLS * 2 // 3
     assert len(resent) >= KILLS // 2

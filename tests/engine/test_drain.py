@@ -109,7 +109,6 @@ async def test_a_call_that_does_not_end_is_broken_off(
         assert running.tools.calls[0].key == heir.tools.calls[0].key
 
 
-@pytest.mark.xfail(reason="S18: the engine ends while a commit is under way", strict=True)
 async def test_an_intent_that_is_committed_during_the_stop_is_not_lost(
     database_url: str, look: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

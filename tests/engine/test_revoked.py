@@ -1,14 +1,23 @@
 """A replica that lost its lease: nothing more is sent as it was, and what it saw is not lost."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import asyncpg
+import pytest
 
 from app.core.identity import Direction, StepId
 from app.core.saga import CallStatus, SagaStatus
 from tests.engine.replica import Running, a_replica
 from tests.store.place import answered, connected, head_of, journal_of
 from tests.waiting import wait_until
+
+
+@pytest.fixture
+async def running(database_url: str) -> AsyncIterator[Running]:
+    """A replica that soon finds out that it was revoked."""
+    async with a_replica(database_url, lease_seconds=1.5) as running:
+        yield running
 
 
 async def revoke(running: Running, look: asyncpg.Connection) -> None:

@@ -30,18 +30,22 @@ class Tools:
     Attributes:
         calls: what was asked for, in its order.
         sent: those of which a first byte left: the intent had not expired.
+        repeats: attempts that were sent before: each may be made once.
         overlaps: attempts of a call that began while another of the same call was out.
         broken_off: attempts that were cancelled.
+        late: attempts that were asked for after the end.
         is_closed: nothing may be asked any more.
     """
 
     def __init__(self) -> None:
         self.calls: list[OutgoingCall] = []
         self.sent: list[OutgoingCall] = []
+        self.repeats: list[OutgoingCall] = []
         self.overlaps: list[OutgoingCall] = []
         self.broken_off: list[OutgoingCall] = []
         self.late: list[OutgoingCall] = []
         self.is_closed = False
+        self._made: set[tuple[SagaId, str, str, int]] = set()
         self._out: dict[tuple[SagaId, str, str], int] = {}
         self._answers: dict[tuple[str, str], list[Answer]] = {}
         self._gates: dict[tuple[str, str], Gate] = {}
@@ -96,6 +100,10 @@ class Tools:
     async def _carry_out(self, call: OutgoingCall) -> Observation:
         if call.expired():
             return NotSent(reason=NotSentReason.EXPIRED, message="too late")
+        name = (call.saga_id, call.step, call.call, call.attempt)
+        if name in self._made:
+            self.repeats.append(call)
+        self._made.add(name)
         self.sent.append(call)
         gate = self._gates.get((call.step, call.call))
         if gate is not None:

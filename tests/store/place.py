@@ -71,10 +71,10 @@ class Place:
         saga: SagaId | None = None,
         business_key: str | None = None,
         fingerprint: bytes | None = None,
-        definition: str = "book_trip",
+        version: int = 1,
     ) -> Saga:
         """Start a saga, the default one of a flight and a hotel."""
-        fact = self.a_request(saga=saga, business_key=business_key, definition=definition)
+        fact = self.a_request(saga=saga, business_key=business_key, version=version)
         return (await self.journal.start(fact, fingerprint=fingerprint)).saga
 
     def a_request(
@@ -82,14 +82,14 @@ class Place:
         *,
         saga: SagaId | None = None,
         business_key: str | None = None,
-        definition: str = "book_trip",
+        version: int = 1,
     ) -> SagaRequested:
         """What starts a saga."""
         saga = saga or new_saga_id()
         return SagaRequested(
             id=saga,
             tenant=self.tenant.id,
-            definition=DefinitionRef(name=definition, version=1),
+            definition=DefinitionRef(name="book_trip", version=version),
             input={"city": "Oslo"},
             vars={},
             key_seed=derive_key_seed(tenant_secret=self.tenant.secret, saga=saga),

@@ -97,7 +97,7 @@ def arguments(name: str, held: list[UUID]) -> list[object]:
         "claim_orphans": [HERE, FORMAT, 100, claims.SUSPECT_LOSSES, claims.SUSPECT_DELAY],
         "set_aside": [one, HERE, claims.SUSPECT_DELAY],
         "owned": [HERE],
-        "load": [one, 0],
+        "load": [one, 0, 100],
         "load_many": [held],
         "owner": [one],
         "heads": [held],

@@ -227,7 +227,7 @@ async def test_stop_writes_what_waits(place: Place, look: asyncpg.Connection) ->
             tasks.create_task(place.writer.write(row, incarnation=place.incarnation))
             for row in rows
         ]
-        await wait_until(lambda: not place.writer.is_idle())
+        await wait_until(lambda: len(place.writer._waiting) > 0)
         await place.writer.stop()
         await place.writer.stop()
 
