@@ -27,12 +27,15 @@ class Dispatcher:
         *,
         connector: Connector,
         clock: Clock,
-        report: Callable[[SagaId, AttemptObserved], Awaitable[None]],
+        report: Callable[[SagaId, AttemptObserved], Awaitable[bool]],
     ) -> None:
+        """``report`` returns whether what was observed is stored."""
         self._connector = connector
         self._clock = clock
         self._report = report
         self._out: dict[_Name, asyncio.Task[None]] = {}
+        self._spent: set[_Name] = set()
+        """Attempts that were carried out, and whose observation is not stored (yet)."""
         self._quiet = asyncio.Event()
         self._quiet.set()
 
@@ -48,7 +51,7 @@ class Dispatcher:
         if name in self._out:
             return
         self._quiet.clear()
-        work = self._run(saga.id, call, definition)
+        work = self._run(name, call, definition)
         task = asyncio.create_task(work, name="attempt")  # noqa: TID251 - owned: stop() awaits it
         self._out[name] = task
         task.add_done_callback(lambda _: self._done(name))
@@ -69,18 +72,20 @@ class Dispatcher:
         if not self._out:
             self._quiet.set()
 
-    async def _run(self, saga_id: SagaId, call: CallState, definition: Definition) -> None:
-        observation = await self._attempt(saga_id, call, definition)
-        assert call.open is not None, call
-        await self._report(
-            saga_id,
-            AttemptObserved(
-                step=call.step,
-                direction=call.direction,
-                attempt=call.open.number,
-                observation=observation,
-            ),
+    async def _run(self, name: _Name, call: CallState, definition: Definition) -> None:
+        saga_id, step, direction, number = name
+        if name in self._spent:
+            # It was sent, and its answer could not be stored: never again, and nobody knows.
+            message = "the attempt was made, and its answer could not be stored"
+            observation: Observation = BrokenOff(reason=BrokenOffReason.INTERNAL, message=message)
+        else:
+            observation = await self._attempt(saga_id, call, definition)
+        self._spent.add(name)
+        fact = AttemptObserved(
+            step=step, direction=direction, attempt=number, observation=observation
         )
+        if await self._report(saga_id, fact):
+            self._spent.discard(name)
 
     async def _attempt(
         self, saga_id: SagaId, call: CallState, definition: Definition

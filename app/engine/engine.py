@@ -171,8 +171,11 @@ class Engine:
 
     async def _send(self, saga: Saga) -> None:
         definition = await self._definition(saga)
-        for call in saga.open_calls(self._replica.incarnation):
-            self._dispatcher.dispatch(saga, call, definition)
+        # Reading it may have taken a while: what is sent is what is open now.
+        current = self._held.get(saga.id)
+        if current is not None:
+            for call in current.open_calls(self._replica.incarnation):
+                self._dispatcher.dispatch(current, call, definition)
 
     async def _definition(self, saga: Saga) -> Definition:
         """The saga's definition; kept in memory as a rule, else read until it is."""
@@ -225,19 +228,17 @@ class Engine:
             # held, have its timer, and have its calls sent.
             self.offer(saga)
 
-    async def _report(self, saga_id: SagaId, fact: AttemptObserved) -> None:
-        """Record what an attempt came to, however long that takes.
+    async def _report(self, saga_id: SagaId, fact: AttemptObserved) -> bool:
+        """Record what an attempt came to, however long that takes; returns whether it is stored.
 
         If this incarnation is revoked meanwhile, the observation is evidence all the same, and is
         reported again as the next incarnation.
         """
         while True:
             try:
-                await self._record(saga_id, fact)
+                return await self._record(saga_id, fact) is not None
             except Fenced:
                 await asyncio.sleep(RETRY_SECONDS)
-            else:
-                return
 
     async def _record(self, saga_id: SagaId, fact: Fact) -> Saga | None:
         """Record a fact; what goes wrong with this saga alone sets it aside, and gives None.

@@ -76,7 +76,11 @@ class _Ticket:
             return
         self.is_settled = True
         if outcome is Outcome.WRITTEN:
-            self.on_written()
+            try:
+                self.on_written()
+            except Exception:
+                # A bug of a listener's: the row is written, and its caller and others wait.
+                log.exception("listener_crashed")
         if self.done.done():
             return
         if isinstance(outcome, Outcome):

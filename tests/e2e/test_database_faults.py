@@ -22,7 +22,15 @@ from tests.e2e.load import (
     start_all,
 )
 from tests.e2e.postgres import Cluster, Heads, Lock, Sampler
-from tests.e2e.worlds import SLOW, by_key, count_requests, judged, switch, wait_requests
+from tests.e2e.worlds import (
+    SLOW,
+    by_key,
+    count_requests,
+    judged,
+    lost_and_resent,
+    switch,
+    wait_requests,
+)
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -309,6 +317,33 @@ async def test_two_replicas_and_a_crash(stage: Stage, session: aiohttp.ClientSes
     assert living == set(await stage.heads.living_replicas())
     assert {1} == {len(requests) for requests in by_key(ledger).values()}
     assert "" == judged(ledger, dict.fromkeys(sagas, "completed"))
+
+
+async def test_a_stop_while_postgres_is_down(stage: Stage, session: aiohttp.ClientSession) -> None:
+    """SIGTERM ends within 30 s though nothing can be stored; what was seen is asked again later."""
+    world = (await stage.set_up()).client(session)
+    replica = stage.replica("replica", lease=1.0)
+    api = await stage.start(session, replica)
+    await switch(
+        world, {"match": {"step": "hotel"}, "times": 3, "do": {"hold": "after", "name": "h"}}
+    )
+    sagas = [await api.start("trip", TRIP) for _ in range(3)]
+    await world.held("h", count=3)
+
+    stage.cluster.crash()
+    await not_ready(api, reason="database")
+    await world.release("h")
+    seconds = await replica.stop()
+    code = replica.code
+    await stage.cluster.start()
+    await replica.start()
+    rested = [await api.rested(saga) for saga in sagas]
+    ledger = await world.ledger()
+
+    assert (0, True) == (code, seconds < 30)
+    assert ["completed"] * 3 == [saga["status"] for saga in rested]
+    assert "" == judged(ledger, dict.fromkeys(sagas, "completed"))
+    assert 3 == len(lost_and_resent(ledger))
 
 
 async def not_ready(api: Api, *, reason: str) -> None:

@@ -31,6 +31,28 @@ TAKEOVER_SECONDS_MAX = 10.0
 """What the service promises at a lease of six seconds; ours is a second and a half."""
 
 
+FLIGHTS = "${{ vars.world }}/flights"
+
+PATIENT = {
+    "amends": 1,
+    "name": "patient",
+    "steps": [
+        {
+            "id": "flight",
+            "action": {
+                "http": {"method": "POST", "url": FLIGHTS, "json": {"city": "Rome"}},
+                "timeout": "5m",
+                "idempotent": True,
+            },
+            "compensation": {
+                "http": {"method": "DELETE", "url": FLIGHTS + "/${{ action.output.id }}"}
+            },
+        }
+    ],
+}
+"""A saga that waits for its tool for longer than a stop may take."""
+
+
 async def test_a_killed_replica_is_taken_over(stage: Stage, session: aiohttp.ClientSession) -> None:
     """What a killed replica had in mid-call another finishes within seconds, with the same keys."""
     world = (await stage.set_up()).client(session)
@@ -174,25 +196,7 @@ async def test_a_stop_does_not_wait_for_a_tool_that_hangs(
     world = (await stage.set_up()).client(session)
     one, other = stage.replica("one", lease=120), stage.replica("other", lease=120)
     api = await stage.start(session, one, other)
-    patient = {"timeout": "5m", "idempotent": True}
-    flights = "${{ vars.world }}/flights"
-    document = {
-        "amends": 1,
-        "name": "patient",
-        "steps": [
-            {
-                "id": "flight",
-                "action": {
-                    "http": {"method": "POST", "url": flights, "json": {"city": "Rome"}},
-                    **patient,
-                },
-                "compensation": {
-                    "http": {"method": "DELETE", "url": flights + "/${{ action.output.id }}"}
-                },
-            }
-        ],
-    }
-    published = await api.call("PUT", "/v1/definitions/patient", document)
+    published = await api.call("PUT", "/v1/definitions/patient", PATIENT)
     await switch(world, {"match": {}, "times": 1, "do": {"hold": "after", "name": "h"}})
     saga = await api.start("patient", None)
     await world.held("h")
@@ -209,6 +213,29 @@ async def test_a_stop_does_not_wait_for_a_tool_that_hangs(
         rested["status"],
         [request.outcome for request in requests],
     )
+    assert "" == judged(ledger, {saga: "completed"})
+
+
+async def test_a_second_signal_ends_at_once(stage: Stage, session: aiohttp.ClientSession) -> None:
+    """The second SIGTERM does not wait for a call that is out; its saga is finished by others."""
+    world = (await stage.set_up()).client(session)
+    one, other = stage.replica("one", lease=1.0), stage.replica("other", lease=1.0)
+    api = await stage.start(session, one, other)
+    published = await api.call("PUT", "/v1/definitions/patient", PATIENT)
+    await switch(world, {"match": {}, "times": 1, "do": {"hold": "after", "name": "h"}})
+    saga = await api.start("patient", None)
+    await world.held("h")
+
+    one.terminate()
+    await wait_until(lambda: "stopping" in one.said(), what="the first signal to be taken")
+    one.terminate()
+    seconds = await one.ended()
+    rested = await api.only(1).rested(saga, seconds_max=TAKEOVER_SECONDS_MAX)
+    ledger = await world.ledger()
+
+    assert 201 == published.status
+    assert seconds < 10
+    assert "completed" == rested["status"]
     assert "" == judged(ledger, {saga: "completed"})
 
 

@@ -3,11 +3,12 @@
 import asyncio
 import datetime as dt
 import time
+from functools import partial
 
 import asyncpg
 import pytest
 
-from app.core.saga import SagaStatus
+from app.core.saga import Saga, SagaStatus
 from tests.engine.replica import Running, a_replica, all_completed
 from tests.engine.tools import Tools
 from tests.store.place import answered, head_of
@@ -61,7 +62,7 @@ async def test_a_long_pause_takes_no_memory(running: Running, look: asyncpg.Conn
 async def test_no_more_are_held_than_there_is_room_for(
     database_url: str, look: asyncpg.Connection
 ) -> None:
-    """Beyond its room a replica leaves new sagas pending, and claims them when it has room again."""
+    """Beyond its room a replica leaves new sagas pending, and claims them when there is room."""
     async with a_replica(database_url, sagas_max=3) as running:
         gate = running.tools.hold("flight")
         for _ in range(10):
@@ -162,7 +163,7 @@ async def test_a_saga_that_kills_its_owners_is_stuck_at_last(
     for _ in range(4):
         async with a_replica(database_url) as heir:
             heir.tools.hold("flight")
-            await wait_until(lambda heir=heir: _settled(heir, saga.id, look))
+            await wait_until(partial(_settled, heir, saga, look))
             await heir.die()
             await bury(heir, look)
 
@@ -170,8 +171,8 @@ async def test_a_saga_that_kills_its_owners_is_stuck_at_last(
     assert ("stuck", 4) == (head["status"], head["losses"])
 
 
-async def _settled(heir: Running, saga: object, look: asyncpg.Connection) -> bool:
-    return bool(heir.tools.calls) or (await head_of(look, saga))["status"] == "stuck"  # type: ignore[arg-type]
+async def _settled(heir: Running, saga: Saga, look: asyncpg.Connection) -> bool:
+    return bool(heir.tools.calls) or (await head_of(look, saga.id))["status"] == "stuck"
 
 
 async def test_an_unfoldable_journal_holds_up_no_other(
@@ -181,12 +182,10 @@ async def test_an_unfoldable_journal_holds_up_no_other(
     async with a_replica(database_url, runs_engine=False) as front:
         await running.stop()
         sagas = [await front.start() for _ in range(20)]
-        await look.execute(
-            "UPDATE saga_journal SET data = '{}' WHERE saga_id = $1", sagas[7].id
-        )
+        await look.execute("UPDATE saga_journal SET data = '{}' WHERE saga_id = $1", sagas[7].id)
         async with a_replica(database_url):
             await wait_until(lambda: _completed(look, 19))
-            await wait_until(lambda: _set_aside(look, sagas[7].id))
+            await wait_until(lambda: _set_aside(look, sagas[7]))
 
 
 async def _completed(look: asyncpg.Connection, count: int) -> bool:
@@ -194,6 +193,6 @@ async def _completed(look: asyncpg.Connection, count: int) -> bool:
     return found == count
 
 
-async def _set_aside(look: asyncpg.Connection, saga: object) -> bool:
-    head = await head_of(look, saga)  # type: ignore[arg-type]
+async def _set_aside(look: asyncpg.Connection, saga: Saga) -> bool:
+    head = await head_of(look, saga.id)
     return head["owner"] is None and head["losses"] == 1

@@ -62,7 +62,9 @@ async def test_a_call_leaves_only_after_its_intent_is_committed(
         assert (call.step, call.call) == (intent["step"], intent["direction"])
         assert (str(call.key), call.attempt) == (intent["key"], intent["open"]["number"])
         assert call.request.url == intent["request"]["http"]["url"]
-        assert (call.request.body or "") == intent["request"]["http"].get("body", {}).get("text", "")
+        assert (call.request.body or "") == intent["request"]["http"].get("body", {}).get(
+            "text", ""
+        )
         seen.append(f"{call.step} {call.call}")
         return answered(402) if call.step == "hotel" else answered()
 

@@ -50,9 +50,7 @@ async def test_calls_that_are_out_are_followed_to_their_end(
         assert ["hotel action 1"] * 10 == heir.tools.names()
 
 
-async def test_what_only_waits_is_handed_back(
-    database_url: str, look: asyncpg.Connection
-) -> None:
+async def test_what_only_waits_is_handed_back(database_url: str, look: asyncpg.Connection) -> None:
     """A saga that backs off for a moment is parked by the drain, and not left to be an orphan."""
     async with a_replica(database_url) as running:
         running.tools.answer("flight", answered(429, retry_after="1"))
@@ -116,9 +114,7 @@ async def test_an_intent_that_is_committed_during_the_stop_is_not_lost(
     monkeypatch.setattr("app.engine.engine.DRAIN_SECONDS_MAX", 3.0)
     async with a_replica(database_url) as running:
         async with look.transaction():
-            await look.execute(
-                "SELECT FROM replicas WHERE id = $1 FOR UPDATE", running.incarnation
-            )
+            await look.execute("SELECT FROM replicas WHERE id = $1 FOR UPDATE", running.incarnation)
             start = asyncio.get_running_loop().create_task(running.start())
             await wait_until(is_blocked(look))
             stop = await stopping(running)

@@ -22,9 +22,7 @@ async def running(database_url: str) -> AsyncIterator[Running]:
 
 async def revoke(running: Running, look: asyncpg.Connection) -> None:
     """Revoke a replica, as another does that finds its lease over."""
-    await look.execute(
-        "UPDATE replicas SET revoked_at = now() WHERE id = $1", running.incarnation
-    )
+    await look.execute("UPDATE replicas SET revoked_at = now() WHERE id = $1", running.incarnation)
 
 
 async def test_a_result_that_comes_after_the_revocation_is_evidence(

@@ -100,7 +100,9 @@ class Proxy:
             line.client.transport.abort()
             line.server.transport.abort()
 
-    async def serve(self, client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter) -> None:
+    async def serve(
+        self, client_in: asyncio.StreamReader, client_out: asyncio.StreamWriter
+    ) -> None:
         """One client, from its first byte to its last."""
         if self.refuses:
             client_out.transport.abort()

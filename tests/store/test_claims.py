@@ -1,4 +1,4 @@
-"""Claims: each due or orphaned saga comes to one engine, the oldest first, suspects by themselves."""
+"""Claims: each due or orphaned saga comes to one engine, the oldest first, suspects alone."""
 
 import asyncio
 import datetime as dt
@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from app.core.entries import FORMAT
+from app.core.identity import SagaId
 from app.core.saga import Code, SagaStatus
 from app.store import Claim, claim_due, claim_orphans, list_owned, set_aside
 from tests.store.place import Place, a_move, a_place, a_start, answered, connected, head_of, written
@@ -21,9 +22,7 @@ SECOND = dt.timedelta(seconds=1)
 async def due(place: Place, *, limit: int = 100, suspects: bool = False) -> list[UUID]:
     """Claim what is due; returns whose claims came, in their order."""
     async with place.database.write() as tx:
-        claims = await claim_due(
-            tx, incarnation=place.incarnation, limit=limit, suspects=suspects
-        )
+        claims = await claim_due(tx, incarnation=place.incarnation, limit=limit, suspects=suspects)
     return [claim.saga for claim in claims]
 
 
@@ -221,7 +220,8 @@ async def test_set_aside_parks_ones_own_and_nobody_elses(
 
     async with place.database.write() as tx:
         for row in (mine, theirs):
-            await set_aside(tx, incarnation=place.incarnation, saga=row.id, delay=60 * SECOND)
+            saga = SagaId(row.id)
+            await set_aside(tx, incarnation=place.incarnation, saga=saga, delay=60 * SECOND)
 
     head = await head_of(look, mine.id)
     assert (None, 1) == (head["owner"], head["losses"])

@@ -1,4 +1,4 @@
-"""The journal over one database, written by several replicas: who loses reloads and decides anew."""
+"""The journal, written by several replicas: who loses a race reloads and decides anew."""
 
 import asyncio
 
@@ -29,9 +29,7 @@ async def stored(place: Place, saga: Saga) -> Saga:
 async def claim(place: Place) -> int:
     """Claim what is due; returns how many sagas that were."""
     async with place.database.write() as tx:
-        return len(
-            await claim_due(tx, incarnation=place.incarnation, limit=100, suspects=False)
-        )
+        return len(await claim_due(tx, incarnation=place.incarnation, limit=100, suspects=False))
 
 
 async def test_a_saga_runs_to_its_end(place: Place, look: asyncpg.Connection) -> None:
@@ -53,7 +51,7 @@ async def test_a_saga_runs_to_its_end(place: Place, look: asyncpg.Connection) ->
 
 
 async def test_the_loser_of_a_race_decides_on_what_is_true(place: Place, other: Place) -> None:
-    """A result meets a cancel that came first through another replica: it is undone, not gone on."""
+    """A result meets a cancel that came first through another replica: it is undone."""
     saga = await place.start()
     await other.cancel(saga)
 

@@ -99,9 +99,7 @@ async def test_a_cancelled_start_may_be_repeated(place: Place, look: asyncpg.Con
 
     async def check() -> None:
         async with asyncio.timeout(5):
-            again = await place.journal.start(
-                place.a_request(saga=ids[-1]), fingerprint=b"same"
-            )
+            again = await place.journal.start(place.a_request(saga=ids[-1]), fingerprint=b"same")
         assert 1 == len(await journal_of(look, again.saga.id))
         ids.append(new_saga_id())
 

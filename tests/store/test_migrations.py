@@ -29,7 +29,7 @@ TENANT_FREE = {"tenants", "replicas", "heartbeats", "alembic_version"}
 
 COLUMNS = """
 SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod) AS type, a.attnotnull,
-    a.attidentity, 
+    a.attidentity,
     btrim(split_part(pg_get_expr(d.adbin, d.adrelid), '::', 1), '''') AS preset
 FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
 LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
@@ -138,7 +138,7 @@ async def test_the_view_of_steps_has_the_tenant(database_url: str) -> None:
 
 
 async def test_the_newest_revision_is_the_one_that_is_checked() -> None:
-    """The revision that the service looks for is the head of the migrations, of which it has one."""
+    """The revision that the service looks for is the only head of the migrations."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
 

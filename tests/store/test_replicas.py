@@ -201,16 +201,17 @@ async def test_a_flush_that_waits_holds_up_no_heartbeat(
     """A flush stuck at a lock holds its fence row, and the lease is renewed all the same."""
     row = a_start()
     await written(place, [row])
-    async with asyncio.TaskGroup() as tasks, connected(database_url) as holder:
-        async with holder.transaction():
-            await holder.execute("SELECT FROM sagas WHERE id = $1 FOR UPDATE", row.id)
-            writing = tasks.create_task(
-                place.writer.write(a_move(row), incarnation=place.incarnation)
-            )
-            await wait_until(is_blocked(look))
-            async with asyncio.timeout(0.9):
-                await place.replica.beat()
-            assert not writing.done()
+    async with (
+        asyncio.TaskGroup() as tasks,
+        connected(database_url) as holder,
+        holder.transaction(),
+    ):
+        await holder.execute("SELECT FROM sagas WHERE id = $1 FOR UPDATE", row.id)
+        writing = tasks.create_task(place.writer.write(a_move(row), incarnation=place.incarnation))
+        await wait_until(is_blocked(look))
+        async with asyncio.timeout(0.9):
+            await place.replica.beat()
+        assert not writing.done()
     assert writing.result() is Outcome.WRITTEN
 
 
@@ -277,7 +278,7 @@ async def test_a_clock_that_is_read_late_trusts_too_briefly(place: Place) -> Non
 async def test_the_long_gone_are_forgotten_once_they_own_nothing(
     place: Place, other: Place, look: asyncpg.Connection
 ) -> None:
-    """Pruning drops replicas revoked for more than a day, with their heartbeats, if they own none."""
+    """Pruning drops replicas revoked for more than a day, and their heartbeats."""
     owning = await other.start()
     gone = Replica(place.database, Clock(), role="test", lease_seconds=1)
     await gone.register()

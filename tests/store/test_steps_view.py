@@ -3,7 +3,6 @@
 import json
 
 import asyncpg
-import pytest
 
 from app.core.observation import Answered
 from app.core.saga import Saga

@@ -67,9 +67,7 @@ async def test_five_hundred_waiters_share_one_poll(
     assert {} == watch._watchers
 
 
-async def test_what_this_process_commits_is_known_at_once(
-    database_url: str, proxy: Proxy
-) -> None:
+async def test_what_this_process_commits_is_known_at_once(database_url: str, proxy: Proxy) -> None:
     """A commit of the same process wakes its waiters without any query."""
     async with a_place(database_url) as place, a_place(proxy.url) as far:
         watch = Watch(far.database)  # not started: nothing polls
@@ -135,9 +133,7 @@ async def test_stop_works_before_start(place: Place) -> None:
 
 
 @pytest.mark.parametrize("when", [Cut.BEFORE, Cut.AFTER])
-async def test_a_lost_line_only_delays(
-    watch: Watch, place: Place, proxy: Proxy, when: Cut
-) -> None:
+async def test_a_lost_line_only_delays(watch: Watch, place: Place, proxy: Proxy, when: Cut) -> None:
     """A poll that fails is repeated, and the waiter is served by the next."""
     saga = await place.start()
     cut = proxy.cut(POLL, when)

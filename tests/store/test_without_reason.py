@@ -63,9 +63,7 @@ async def test_the_database_refuses_neither_owner_nor_time(place: Place) -> None
         await written(place, [a_start(due_at=None)])
 
 
-async def test_an_owner_that_there_is_not_is_found(
-    place: Place, look: asyncpg.Connection
-) -> None:
+async def test_an_owner_that_there_is_not_is_found(place: Place, look: asyncpg.Connection) -> None:
     """A saga of an unknown incarnation is found, though it has a due time."""
     row = a_start(owner=uuid.uuid4())
     await written(place, [row])
@@ -86,8 +84,6 @@ async def test_an_owner_without_a_heartbeat_is_found(
 async def test_a_hundred_are_enough(place: Place, look: asyncpg.Connection) -> None:
     """However many are wedged, the answer stays small."""
     rows = [a_start(owner=uuid.uuid4()) for _ in range(150)]
-    await asyncio.gather(
-        *(place.writer.write(row, incarnation=place.incarnation) for row in rows)
-    )
+    await asyncio.gather(*(place.writer.write(row, incarnation=place.incarnation) for row in rows))
 
     assert 100 == len(await found(place))

@@ -177,13 +177,12 @@ async def test_heads_are_locked_in_the_order_of_their_ids(
     starts = sorted((a_start() for _ in range(9)), key=lambda row: row.id)
     await written(place, starts)
 
-    async with asyncio.TaskGroup() as tasks:
-        async with holder.transaction():
-            await holder.execute("SELECT FROM sagas WHERE id = $1 FOR UPDATE", starts[4].id)
-            for row in reversed(starts):
-                tasks.create_task(place.writer.write(a_move(row), incarnation=place.incarnation))
-            await wait_until(is_blocked(look))
-            free = await look.fetch("SELECT id FROM sagas ORDER BY id FOR UPDATE SKIP LOCKED")
+    async with asyncio.TaskGroup() as tasks, holder.transaction():
+        await holder.execute("SELECT FROM sagas WHERE id = $1 FOR UPDATE", starts[4].id)
+        for row in reversed(starts):
+            tasks.create_task(place.writer.write(a_move(row), incarnation=place.incarnation))
+        await wait_until(is_blocked(look))
+        free = await look.fetch("SELECT id FROM sagas ORDER BY id FOR UPDATE SKIP LOCKED")
 
     assert [row.id for row in starts[5:]] == [row["id"] for row in free]
 

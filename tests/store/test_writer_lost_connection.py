@@ -124,16 +124,15 @@ async def test_a_terminated_backend_costs_nothing(far: Place, look: asyncpg.Conn
     row, entries = await a_row(far, "move")
     other = a_start()
 
-    async with asyncio.TaskGroup() as tasks:
-        async with look.transaction():
-            await look.execute("SELECT FROM sagas WHERE id = $1 FOR UPDATE", row.id)
-            writing = tasks.create_task(write(far, row))
-            await wait_until(is_blocked(look))
-            await look.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE query LIKE '%moved_journal%' AND pid <> pg_backend_pid()"
-            )
-            waiting = tasks.create_task(write(far, other))
+    async with asyncio.TaskGroup() as tasks, look.transaction():
+        await look.execute("SELECT FROM sagas WHERE id = $1 FOR UPDATE", row.id)
+        writing = tasks.create_task(write(far, row))
+        await wait_until(is_blocked(look))
+        await look.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE query LIKE '%moved_journal%' AND pid <> pg_backend_pid()"
+        )
+        waiting = tasks.create_task(write(far, other))
     assert [Outcome.WRITTEN] * 2 == [writing.result(), waiting.result()]
     await seen_once(look, row, entries)
     await seen_once(look, other, 1)

@@ -57,9 +57,9 @@ async def begin(place: Place, count: int) -> list[asyncio.Task[Outcome]]:
 
 async def test_rows_wait_for_a_server_that_is_stopped() -> None:
     """Rows that wait while the server is down are written once it is up again, each once."""
-    directory = Path(tempfile.mkdtemp(prefix="amends-tests-"))
-    directory.chmod(0o711)
-    server = EmbeddedPostgres(directory / "data", settings={"fsync": "off"})
+    directory = tempfile.mkdtemp(prefix="amends-tests-")
+    os.chmod(directory, 0o711)  # noqa: PTH101 - nothing else in the loop waits for it
+    server = EmbeddedPostgres(Path(directory, "data"), settings={"fsync": "off"})
     try:
         url = await server.start()
         await migrate(url)
