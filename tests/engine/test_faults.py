@@ -78,7 +78,6 @@ async def _is_aside(running: Running, look: asyncpg.Connection, saga: Saga) -> b
     return running.engine.held == 0 and head["losses"] == 1
 
 
-@pytest.mark.xfail(reason="S20: an attempt whose answer was lost is said to be unsent", strict=True)
 async def test_an_answer_that_could_not_be_stored_is_unknown(
     running: Running, look: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +210,6 @@ async def test_two_hundred_are_cancelled_through_another_replica(
     await running.is_sound()
 
 
-@pytest.mark.xfail(reason="S23: it sends what was open when it was offered", strict=True)
 async def test_a_send_that_comes_late_sends_nothing_twice(running: Running) -> None:
     """A send that was held up until its attempt had been made and answered sends nothing."""
     gate = running.tools.hold("hotel")

@@ -212,7 +212,6 @@ async def test_a_caller_that_gave_up_is_not_written(place: Place, look: asyncpg.
     assert {blocker.id, kept.id} == {row["id"] for row in await look.fetch("SELECT id FROM sagas")}
 
 
-@pytest.mark.xfail(reason="S24: its caller waits for ever, its neighbours are lied to", strict=True)
 async def test_a_listener_that_raises_harms_nobody(place: Place, look: asyncpg.Connection) -> None:
     """Who is told of a commit and fails has a bug: the commit stands, and its caller knows."""
 
