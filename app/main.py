@@ -7,6 +7,7 @@ second it exits at once.
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import sys
@@ -53,6 +54,8 @@ BEAT_CONNECTIONS = 2
 DEFINITION_SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 DATABASE_WAIT_SECONDS = 30.0
 REQUESTS_WAIT_SECONDS = 5
+EXIT_SECONDS_MAX = 28.0
+"""Orchestrators kill after 30 s; before that we say so ourselves."""
 
 
 class Role(StrEnum):
@@ -289,6 +292,7 @@ async def _run_api(
         log_config=None,
         access_log=False,
         server_header=False,
+        lifespan="off",
         timeout_graceful_shutdown=REQUESTS_WAIT_SECONDS,
     )
     server = _Server(config, announcement=_announcement(settings, role, listener))
@@ -297,18 +301,27 @@ async def _run_api(
     def stop() -> None:
         if draining:
             server.force_exit = True
+            service.engine.abandon()
             return
         log.info("stopping", in_hand=service.engine.held)
         service.replica.is_draining = True
         service.context.watch.close()
         server.should_exit = True
-        draining.append(asyncio.get_running_loop().create_task(service.engine.stop()))
+        draining.append(loop.create_task(service.engine.stop()))
+        # Whatever hangs: the heir treats what is left here as it treats a crash.
+        loop.call_later(EXIT_SECONDS_MAX, _exit_now)
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     await server.serve(sockets=[listener])
     await asyncio.gather(*draining)
+
+
+def _exit_now() -> None:
+    log.error("stop_took_too_long", seconds=EXIT_SECONDS_MAX)
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _announcement(settings: Settings, role: Role, listener: socket.socket) -> str:

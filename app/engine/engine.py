@@ -51,7 +51,7 @@ RETRY_SECONDS = 0.2
 TIMER_SLACK_SECONDS = 0.002
 """A timer rings a little late rather than a little early, when nothing would be due yet."""
 SET_ASIDE = dt.timedelta(seconds=60)
-DRAIN_SECONDS_MAX = 20.0
+DRAIN_SECONDS_MAX = 18.0
 """Calls still out after this long are broken off at shutdown; the whole must end within 30 s."""
 
 
@@ -83,6 +83,9 @@ class Engine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._suspect: SagaId | None = None
         self._is_stopped = False
+        self._is_abandoned = False
+        self._ending: asyncio.Task[None] | None = None
+        self._drain_limit: asyncio.Timeout | None = None
         self._differing: dict[SagaId, int | None] = {}
         self._loops = [
             Loop("claims", self._claim, every_seconds=CLAIM_SECONDS),
@@ -110,8 +113,19 @@ class Engine:
         """Claim nothing more, follow what is out to its end, hand back the rest.
 
         The replica is set draining first: from then on nothing is opened, and every saga that is
-        recorded is parked. Works before ``start`` and twice.
+        recorded is parked. Works before ``start`` and twice: there is one end, which all await.
         """
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end())
+        await self._ending
+
+    def abandon(self) -> None:
+        """Do not wait for what is out any longer: to the heir it is lost, as after a crash."""
+        self._is_abandoned = True
+        if self._drain_limit is not None:
+            self._drain_limit.reschedule(asyncio.get_running_loop().time())
+
+    async def _end(self) -> None:
         self._replica.is_draining = True
         for loop in self._loops:
             await loop.stop()
@@ -119,8 +133,10 @@ class Engine:
             if not saga.open_calls(self._replica.incarnation):
                 self._spawn(self._wake(saga.id))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_SECONDS_MAX):
+            seconds = 0.0 if self._is_abandoned else DRAIN_SECONDS_MAX
+            async with asyncio.timeout(seconds) as self._drain_limit:
                 await self._wait_quiet()
+        self._drain_limit = None
         self._is_stopped = True
         if self._dispatcher.in_flight:
             log.warning("attempts_broken_off", count=self._dispatcher.in_flight)
