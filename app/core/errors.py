@@ -15,6 +15,7 @@
         ├── StoreUnavailable         the database does not answer
         ├── SchemaBehind             the database's schema is not this release's
         ├── CannotMigrate            a transaction pooler stands between
+        ├── NewerFormat              a newer release has moved the saga
         ├── Fenced                   this incarnation was revoked; it may write nothing
         └── RowRefused               the database refuses this saga's row
     IllegalEvent                     a bug of ours: an event that this state cannot meet
@@ -178,6 +179,16 @@ class CannotMigrate(ServiceError):
             "this URL leads through a transaction pooler, which would keep the migration's locks; "
             "run amends migrate with the database's own URL"
         )
+
+
+class NewerFormat(ServiceError):
+    """A newer release has moved the saga; this one cannot read what it wrote."""
+
+    code = "newer_format"
+
+    def __init__(self, *, saga: UUID) -> None:
+        self.saga = saga
+        super().__init__(f"a newer release has moved saga {saga}; ask a replica of that release")
 
 
 class Fenced(ServiceError):

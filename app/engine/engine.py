@@ -13,6 +13,7 @@ the saga's next timer is set; if not, the saga is let go. Sagas of others come i
 import asyncio
 import contextlib
 import datetime as dt
+import itertools
 from collections.abc import Coroutine
 from dataclasses import replace
 
@@ -44,10 +45,14 @@ from app.store import (
 log = structlog.get_logger(__name__)
 
 CLAIM_BATCH = 500
+TAKE_UP_PORTION = 50
+"""Journals that are read and folded at a time: they may be large, and heartbeats wait meanwhile."""
+
 CLAIM_SECONDS = 0.5
 MOVES_SECONDS = 0.5
 RESCUE_SECONDS = 1.0
 RETRY_SECONDS = 0.2
+PRUNE_SECONDS = 3600.0
 TIMER_SLACK_SECONDS = 0.002
 """A timer rings a little late rather than a little early, when nothing would be due yet."""
 SET_ASIDE = dt.timedelta(seconds=60)
@@ -82,6 +87,7 @@ class Engine:
         self._timers: dict[SagaId, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._suspect: SagaId | None = None
+        self._prune_at = 0.0
         self._is_stopped = False
         self._is_abandoned = False
         self._ending: asyncio.Task[None] | None = None
@@ -100,7 +106,7 @@ class Engine:
 
     def has_room(self) -> bool:
         """Whether a new saga may be begun here at once."""
-        return len(self._held) < self._sagas_max
+        return len(self._held) + self._journal.starting <= self._sagas_max
 
     async def start(self) -> None:
         """Start claiming and sending; the replica is registered and beats already."""
@@ -338,15 +344,16 @@ class Engine:
         if not claims:
             return
         log.info("sagas_claimed", count=len(claims))
-        sagas = await self._journal.load([claim.saga for claim in claims])
-        if incarnation != self._replica.incarnation:
-            return  # revoked meanwhile: they are orphans again
-        for claim in claims:
-            saga = sagas.get(claim.saga)
-            if saga is not None:
-                self._held[saga.id] = saga
-                self._journal.adopt(saga)
-            self._spawn(self._wake(claim.saga, losses=claim.losses))
+        for portion in itertools.batched(claims, TAKE_UP_PORTION):
+            sagas = await self._journal.load([claim.saga for claim in portion])
+            if incarnation != self._replica.incarnation:
+                return  # revoked meanwhile: they are orphans again
+            for claim in portion:
+                saga = sagas.get(claim.saga)
+                if saga is not None:
+                    self._held[saga.id] = saga
+                    self._journal.adopt(saga)
+                self._spawn(self._wake(claim.saga, losses=claim.losses))
 
     async def _follow_moves(self) -> bool:
         """Compare what this replica holds with what it owns, and mend the difference.
@@ -377,6 +384,10 @@ class Engine:
         """Revoke the incarnations whose lease is over; their sagas are claimed at once."""
         if await self._replica.revoke_expired():
             self._loops[0].kick()
+        now = asyncio.get_running_loop().time()
+        if now >= self._prune_at:
+            await self._replica.prune()
+            self._prune_at = now + PRUNE_SECONDS
         return False
 
 

@@ -39,6 +39,11 @@ UNREACHABLE = (
 )
 """What a lost or refused connection raises; ``TimeoutError`` is an ``OSError``."""
 
+TROUBLE_CLASSES = frozenset({"53", "57", "58", "XX"})
+TROUBLE = frozenset({"25006", "25P03"})
+"""SQLSTATEs of the server's own trouble: out of disk or memory, shutting down, read-only after a
+failover, idle for too long. Nothing is wrong with the statement."""
+
 CONTENDED = (
     asyncpg.LockNotAvailableError,
     asyncpg.QueryCanceledError,
@@ -255,3 +260,8 @@ def unavailable() -> Iterator[None]:
         raise StoreUnavailable(f"the database does not answer: {error}") from error
     except CONTENDED as error:
         raise StoreUnavailable(f"the database is busy with the same rows: {error}") from error
+    except asyncpg.PostgresError as error:
+        state = error.sqlstate or ""
+        if state[:2] in TROUBLE_CLASSES or state in TROUBLE:
+            raise StoreUnavailable(f"the database is in trouble: {error}") from error
+        raise

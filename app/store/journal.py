@@ -22,7 +22,13 @@ import uuid_utils.compat
 
 from app.clock import Clock
 from app.core.entries import FORMAT, Entry, Ignored
-from app.core.errors import BusinessKeyTaken, KeyReused, NotFound, StoreUnavailable
+from app.core.errors import (
+    BusinessKeyTaken,
+    KeyReused,
+    NewerFormat,
+    NotFound,
+    StoreUnavailable,
+)
 from app.core.events import (
     AttemptObserved,
     Event,
@@ -48,12 +54,12 @@ RACES_MAX = 100
 """So many lost races in a row are no contention any more, but a fault."""
 
 _LOAD = """
-SELECT j.saga_id, j.seq, j.id, j.at, j.type, j.data FROM saga_journal j
+SELECT j.saga_id, j.seq, j.id, j.at, j.type, j.format, j.data FROM saga_journal j
 WHERE j.saga_id = $1 AND j.seq > $2 ORDER BY j.seq LIMIT $3
 """
 
 _LOAD_MANY = """
-SELECT j.saga_id, j.seq, j.id, j.at, j.type, j.data FROM saga_journal j
+SELECT j.saga_id, j.seq, j.id, j.at, j.type, j.format, j.data FROM saga_journal j
 WHERE j.saga_id = ANY($1::uuid[]) ORDER BY j.saga_id, j.seq
 """
 
@@ -107,6 +113,8 @@ class Journal:
         self._runs_engine = runs_engine
         self._lanes: dict[SagaId, _Lane] = {}
         self._listeners: list[Callable[[Saga], None]] = []
+        self.starting = 0
+        """How many starts are under way here, this one included."""
         self.may_begin: Callable[[], bool] = lambda: True
         """Whether a new saga may be begun here at once; else it waits to be claimed."""
 
@@ -126,6 +134,13 @@ class Journal:
             BusinessKeyTaken: a live saga has the business key.
             RowRefused: the database refuses the row.
         """
+        self.starting += 1
+        try:
+            return await self._start(fact, fingerprint=fingerprint)
+        finally:
+            self.starting -= 1
+
+    async def _start(self, fact: SagaRequested, *, fingerprint: bytes | None) -> Started:
         definition = await self._definitions.fetch(fact.tenant, fact.definition)
         for _ in range(RACES_MAX):
             incarnation = self._replica.incarnation
@@ -315,6 +330,8 @@ async def list_entries(
 
 
 def _entry(row: asyncpg.Record) -> Entry:
+    if row["format"] > FORMAT:
+        raise NewerFormat(saga=row["saga_id"])
     return load_entry(
         seq=row["seq"], id=row["id"], at=row["at"], type=row["type"], data=row["data"]
     )

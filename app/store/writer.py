@@ -297,7 +297,11 @@ class _Flusher:
         free = {row["id"] for row in rows}
         held = [ticket for ticket in moves if ticket.row.id not in free]
         if not held:
-            return await self._isolate(batch, error)
+            starts = [ticket.row for ticket in batch if isinstance(ticket.row, StartRow)]
+            if any(row.business_key or row.fingerprint for row in starts):
+                return await self._isolate(batch, error)
+            # The fence itself is locked, by somebody who revokes us: it is nobody's row.
+            raise asyncpg.InterfaceError(str(error)) from error
         for ticket in held:
             self._refuse(ticket, error)
         rest = [ticket for ticket in batch if ticket not in held]

@@ -336,6 +336,17 @@ class TestTryingAgain:
         assert story.status is SagaStatus.COMPENSATED
         assert story.at > T0 + seconds(30)
 
+    def test_max_elapsed_is_each_calls_own(self) -> None:
+        """A step that begins late has as long as the first."""
+        story = Story(
+            a_definition(a_step(), a_step(HOTEL, action={"retry": {"max_elapsed": "1m"}}))
+        )
+        story.start().later(3600).book()
+
+        story.answer(not_sent())
+
+        assert story.call(HOTEL).status is CallStatus.BACKING_OFF
+
     def test_a_short_wait_stays_with_its_owner(self) -> None:
         """A saga that waits for up to a second keeps its owner, with a due time."""
         story = one_step(action={"retry": {"initial_delay": "900ms"}})

@@ -6,7 +6,7 @@ from app.core.entries import Entry, Ignored
 from app.core.events import RetryRequested
 from app.core.machine import decide
 from app.core.observation import NotSentReason
-from app.core.saga import Cause, Code, Effect, Question, SagaStatus
+from app.core.saga import CallStatus, Cause, Code, Effect, Question, SagaStatus
 from tests.core.builders import (
     ACTION,
     COMPENSATION,
@@ -108,6 +108,14 @@ class TestOwner:
         now = story.saga.now
         assert (now.status, now.owner, now.due_at) == (SagaStatus.RUNNING, None, story.at)
         assert story.out == []
+
+    def test_what_is_owed_is_due_before_the_deadline(self) -> None:
+        """A saga with a deadline hours away is due at once all the same, if it is owed a step."""
+        story = Story(a_definition(deadline="2h")).start()
+
+        story.later(1).answer(done(), may_open=False)
+
+        assert story.saga.now.due_at == story.at
 
     def test_a_draining_owner_keeps_what_is_out(self) -> None:
         """An attempt of its own that is still out is awaited."""
@@ -248,6 +256,16 @@ class TestLostSenders:
 
         assert attempts_out(story) == [(FLIGHT, "action", 2)]
         assert story.call().settling
+
+    def test_a_bare_call_lost_after_the_cancel_is_given_up(self) -> None:
+        """Cancelled while out, then lost: it has failed in doubt, and is undone once quiet."""
+        story = Story(a_definition(a_step(idempotent=False, undo_by="key"))).start()
+        story.cancel()
+
+        story.later(8).wake(by=THERE, losses=1)
+
+        assert (story.call().status, story.effect()) == (CallStatus.FAILED, Effect.UNKNOWN)
+        assert story.saga.now.due_at == T0 + seconds(21)
 
     def test_a_lost_call_is_not_resent_after_the_deadline(self) -> None:
         """No forward attempt begins then; its doubt is settled as a question."""

@@ -16,6 +16,27 @@ from tests.waiting import wait_until
 TRIP: Mapping[str, str] = {"city": "Rome", "card": "4242"}
 """An input of any of our definitions that completes."""
 
+_FLIGHTS = "${{ vars.world }}/flights"
+
+PATIENT: Mapping[str, Any] = {
+    "amends": 1,
+    "name": "patient",
+    "steps": [
+        {
+            "id": "flight",
+            "action": {
+                "http": {"method": "POST", "url": _FLIGHTS, "json": {"city": "Rome"}},
+                "timeout": "5m",
+                "idempotent": True,
+            },
+            "compensation": {
+                "http": {"method": "DELETE", "url": _FLIGHTS + "/${{ action.output.id }}"}
+            },
+        }
+    ],
+}
+"""A definition of a saga that waits for its tool for as long as a test may take."""
+
 CALL_SECONDS_MAX = 15.0
 PATIENCE_SECONDS = 60.0
 

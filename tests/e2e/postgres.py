@@ -230,6 +230,10 @@ class Lock:
         self._connection = None
 
 
+_AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""What a connection raises that was cut; the last by a slip of asyncpg's."""
+
+
 class Sampler:
     """Asks, all the time, for sagas that nothing will move; there must be none at any moment."""
 
@@ -242,7 +246,7 @@ class Sampler:
     async def run(self) -> None:
         """Ask until `stop`; a server that is away is asked again."""
         while not self._done.is_set():
-            with suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            with suppress(*_AWAY):
                 connection = await asyncpg.connect(self._url)
                 try:
                     await self._sample(connection)

@@ -12,6 +12,7 @@ import pytest
 
 from tests.e2e.conftest import Stage
 from tests.e2e.load import (
+    PATIENT,
     TRIP,
     UNANSWERED,
     Answer,
@@ -297,10 +298,9 @@ async def test_two_replicas_and_a_crash(stage: Stage, session: aiohttp.ClientSes
     one, other = stage.replica("one", lease=1.0), stage.replica("other", lease=1.0)
     api = await stage.start(session, one, other)
     living = set(await stage.heads.living_replicas())
-    await switch(
-        world, {"match": {"step": "hotel"}, "times": 4, "do": {"hold": "after", "name": "h"}}
-    )
-    sagas = [await api.start("trip", TRIP) for _ in range(4)]
+    published = await api.call("PUT", "/v1/definitions/patient", PATIENT)
+    await switch(world, {"match": {}, "times": 4, "do": {"hold": "after", "name": "h"}})
+    sagas = [await api.start("patient", None) for _ in range(4)]
     await world.held("h", count=4)
 
     stage.cluster.crash()
@@ -313,6 +313,7 @@ async def test_two_replicas_and_a_crash(stage: Stage, session: aiohttp.ClientSes
     rested = [await api.rested(saga) for saga in sagas]
     ledger = await world.ledger()
 
+    assert 201 == published.status
     assert ["completed"] * 4 == [saga["status"] for saga in rested]
     assert living == set(await stage.heads.living_replicas())
     assert {1} == {len(requests) for requests in by_key(ledger).values()}

@@ -11,7 +11,7 @@ import pytest
 
 from examples.world import Ledger, Received
 from tests.e2e.conftest import Stage
-from tests.e2e.load import TRIP, Api, disagreements, make_orders, start_all
+from tests.e2e.load import PATIENT, TRIP, Api, disagreements, make_orders, start_all
 from tests.e2e.processes import Amends
 from tests.e2e.worlds import (
     SLOW,
@@ -29,28 +29,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 TAKEOVER_SECONDS_MAX = 10.0
 """What the service promises at a lease of six seconds; ours is a second and a half."""
-
-
-FLIGHTS = "${{ vars.world }}/flights"
-
-PATIENT = {
-    "amends": 1,
-    "name": "patient",
-    "steps": [
-        {
-            "id": "flight",
-            "action": {
-                "http": {"method": "POST", "url": FLIGHTS, "json": {"city": "Rome"}},
-                "timeout": "5m",
-                "idempotent": True,
-            },
-            "compensation": {
-                "http": {"method": "DELETE", "url": FLIGHTS + "/${{ action.output.id }}"}
-            },
-        }
-    ],
-}
-"""A saga that waits for its tool for longer than a stop may take."""
 
 
 async def test_a_killed_replica_is_taken_over(stage: Stage, session: aiohttp.ClientSession) -> None:

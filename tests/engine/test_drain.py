@@ -133,6 +133,25 @@ async def test_an_intent_that_is_committed_during_the_stop_is_not_lost(
     assert all("internal" not in entry["data"] for entry in await journal_of(look, saga.id))
 
 
+async def test_an_end_that_is_abandoned_comes_at_once(
+    database_url: str, look: asyncpg.Connection
+) -> None:
+    """A second signal breaks off what is out, and the saga is left as after a crash."""
+    async with a_replica(database_url) as running:
+        running.tools.hold("flight")
+        saga = await running.start()
+        await running.tools.arrived(1)
+        stop = await stopping(running)
+        assert not stop.done()
+
+        running.engine.abandon()
+        async with asyncio.timeout(5):
+            await stop
+
+        assert 1 == len(running.tools.broken_off)
+        assert running.incarnation == (await head_of(look, saga.id))["owner"]
+
+
 async def test_stopping_without_a_database_is_bounded(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,11 +1,24 @@
 """Places over a database of the test's own, and a connection to look into it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
 import pytest
+import structlog
 
 from tests.store.place import Place, a_place, connected
+
+
+@pytest.fixture(autouse=True)
+def plain_logs() -> Iterator[None]:
+    """Log tracebacks without colours and variables: drawing them takes longer than the test."""
+    before = structlog.get_config()
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=False, exception_formatter=structlog.dev.plain_traceback
+    )
+    structlog.configure(processors=[structlog.processors.add_log_level, renderer])
+    yield
+    structlog.configure(**before)
 
 
 @pytest.fixture

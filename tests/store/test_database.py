@@ -9,6 +9,7 @@ import pytest
 
 from app.core.errors import StoreUnavailable
 from app.store import Database, Writer
+from app.store.database import unavailable
 from app.store.writer import Outcome
 from tests.store.place import Place, a_place, a_start, answered, connected, written
 from tests.store.proxy import Cut, Proxy, a_proxy
@@ -211,6 +212,23 @@ async def test_a_writer_that_cannot_connect_can_be_stopped(
     async with asyncio.timeout(5):
         await writer.stop()
     await database.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncpg.DiskFullError,
+        asyncpg.OutOfMemoryError,
+        asyncpg.PostgresIOError,
+        asyncpg.IdleInTransactionSessionTimeoutError,
+        asyncpg.ReadOnlySQLTransactionError,
+    ],
+)
+@pytest.mark.xfail(reason="S27: only lost connections and contention are mapped", strict=True)
+def test_trouble_of_the_server_is_unavailable(error: type[asyncpg.PostgresError]) -> None:
+    """What goes wrong with the server, and not with what was asked, is an outage to its caller."""
+    with pytest.raises(StoreUnavailable), unavailable():
+        raise error("trouble")
 
 
 async def test_our_role_needs_no_more_than_its_database(database_url: str) -> None:

@@ -25,6 +25,9 @@ from app.store.statements import FIND, FIND_BUSINESS_KEY, columns, flush_stateme
 from tests.store.place import a_move, a_start, connected
 from tests.store.plans import Plan, prepare, run
 
+pytestmark = pytest.mark.xdist_group("plans")
+"""The big database is made once, by the one worker that runs these."""
+
 FINISHED, WAITING, DUE, HELD, ORPHANED = 100_000, 20_000, 5_000, 200, 200
 
 HERE, GONE = uuid.uuid4(), uuid.uuid4()

@@ -16,7 +16,7 @@ from app.core.errors import StoreUnavailable
 from app.embedded_postgres import EmbeddedPostgres
 from app.store import migrate
 from app.store.writer import Outcome
-from tests.store.place import Place, a_move, a_place, a_start, connected
+from tests.store.place import Place, a_move, a_place, a_start, connected, is_blocked
 from tests.store.proxy import Cut, Proxy, a_proxy
 from tests.waiting import wait_until
 
@@ -85,6 +85,32 @@ async def test_rows_wait_for_a_server_that_is_stopped() -> None:
     finally:
         await server.stop()
         shutil.rmtree(directory)
+
+
+async def test_a_database_that_lets_nobody_in_is_waited_for(
+    place: Place, look: asyncpg.Connection, postgres_url: str
+) -> None:
+    """Maintenance ends all connections and forbids new ones: rows in doubt wait for its end."""
+    row = a_start()
+    await write(place, row)
+    database = await look.fetchval("SELECT current_database()")
+    loop = asyncio.get_running_loop()
+    async with connected(postgres_url) as operator:
+        async with look.transaction():
+            await look.execute("SELECT FROM sagas WHERE id = $1 FOR UPDATE", row.id)
+            writing = [loop.create_task(write(place, a_move(row)))]
+            await wait_until(is_blocked(look))
+            await operator.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
+            await look.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        writing.append(loop.create_task(write(place, a_start())))
+        await asyncio.wait(writing, timeout=0.5)
+        await operator.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS true")
+
+    async with asyncio.timeout(10):
+        assert [Outcome.WRITTEN] * 2 == await asyncio.gather(*writing)
 
 
 async def test_callers_that_gave_up_in_an_outage_leave_nothing(far: Place, proxy: Proxy) -> None:
