@@ -93,8 +93,9 @@ class Engine:
         self._ending: asyncio.Task[None] | None = None
         self._drain_limit: asyncio.Timeout | None = None
         self._differing: dict[SagaId, int | None] = {}
+        self._claims = Loop("claims", self._claim, every_seconds=CLAIM_SECONDS)
         self._loops = [
-            Loop("claims", self._claim, every_seconds=CLAIM_SECONDS),
+            self._claims,
             Loop("moves", self._follow_moves, every_seconds=MOVES_SECONDS),
             Loop("rescue", self._rescue, every_seconds=RESCUE_SECONDS),
         ]
@@ -209,7 +210,10 @@ class Engine:
                 await asyncio.sleep(RETRY_SECONDS)
 
     def _let_go(self, saga_id: SagaId) -> None:
+        was_full = not self.has_room()
         self._held.pop(saga_id, None)
+        if was_full and self.has_room():
+            self._claims.kick()  # what waits for room need not wait for the next round
         timer = self._timers.pop(saga_id, None)
         if timer is not None:
             timer.cancel()
@@ -383,7 +387,7 @@ class Engine:
     async def _rescue(self) -> bool:
         """Revoke the incarnations whose lease is over; their sagas are claimed at once."""
         if await self._replica.revoke_expired():
-            self._loops[0].kick()
+            self._claims.kick()
         now = asyncio.get_running_loop().time()
         if now >= self._prune_at:
             await self._replica.prune()

@@ -6,7 +6,6 @@ import asyncpg
 import pytest
 
 from tests.engine.replica import Running, a_replica
-from tests.store.conftest import plain_logs as plain_logs
 from tests.store.place import connected
 
 

@@ -76,7 +76,6 @@ async def test_no_more_are_held_than_there_is_room_for(
         assert [] == running.tools.overlaps
 
 
-@pytest.mark.xfail(reason="S28: starts under way are not counted", strict=True)
 async def test_many_that_start_at_once_share_the_room(
     database_url: str, look: asyncpg.Connection
 ) -> None:

@@ -91,7 +91,7 @@ async def test_the_lease_ends_while_a_commit_is_held_up(
     database_url: str, look: asyncpg.Connection
 ) -> None:
     """An intent that is committed when its lease is over is not sent: the heir sends its own."""
-    async with a_replica(database_url, lease_seconds=0.6) as running:
+    async with a_replica(database_url, lease_seconds=0.9) as running:
         async with connected(database_url) as holder, holder.transaction():
             await holder.execute(
                 "SELECT FROM replicas WHERE id = $1 FOR UPDATE", running.incarnation

@@ -224,7 +224,6 @@ async def test_a_writer_that_cannot_connect_can_be_stopped(
         asyncpg.ReadOnlySQLTransactionError,
     ],
 )
-@pytest.mark.xfail(reason="S27: only lost connections and contention are mapped", strict=True)
 def test_trouble_of_the_server_is_unavailable(error: type[asyncpg.PostgresError]) -> None:
     """What goes wrong with the server, and not with what was asked, is an outage to its caller."""
     with pytest.raises(StoreUnavailable), unavailable():
