@@ -121,14 +121,16 @@ def _settle(turn: Turn, step: Step, action: CallState) -> bool:
         if action.status is CallStatus.FAILED:
             return False
         is_due = action.due_at is None or action.due_at <= turn.at
-        if is_due and not attempts.may_resend(action, call, at=turn.at):
+        too_late = turn.limit_reached or not attempts.may_resend(action, call, at=turn.at)
+        if is_due and too_late:
             effect, problem = action.effect, attempts.FORGOTTEN
             turn.put(attempts.given_up(turn, action, effect=effect, problem=problem))
             return False
         turn.resume(action, call)
         return True
     possible = (
-        call.may_be_asked_again
+        not turn.limit_reached
+        and call.may_be_asked_again
         and action.request is not None
         and attempts.may_resend(action, call, at=turn.at)
     )

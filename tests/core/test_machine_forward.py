@@ -937,7 +937,6 @@ class TestLimits:
         assert story.status is SagaStatus.COMPENSATING
         assert [call.direction for call in story.out] == [COMPENSATION]
 
-    @pytest.mark.xfail(strict=True, reason="settling ignores the limit: see the report")
     def test_no_question_is_asked_in_a_full_journal(self) -> None:
         """Settling a doubt writes entries too, and so has an end."""
         story = Story().start().book()

@@ -87,7 +87,7 @@ async def test_many_that_start_at_once_share_the_room(
 
         assert running.engine.held <= 10
         gate.open()
-        await wait_until(all_completed(look, 100))
+        await wait_until(all_completed(look, 100), seconds_max=60)
 
 
 async def test_a_dead_replicas_sagas_are_taken_over(

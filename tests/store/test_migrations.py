@@ -173,6 +173,7 @@ async def test_two_may_migrate_at_once(empty_url: str) -> None:
             # Whoever makes this table too waits for the end of this transaction.
             await look.execute("CREATE TABLE alembic_version ()")
             other = await asyncio.create_subprocess_exec(sys.executable, "-c", code, empty_url)
+            await wait_until(is_blocked(look), seconds_max=60)
             own = asyncio.get_running_loop().create_task(migrate(empty_url))
             await wait_until(is_blocked(look, 2), seconds_max=60)
             await look.execute("DROP TABLE alembic_version")
