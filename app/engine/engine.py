@@ -124,7 +124,7 @@ class Engine:
         """
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end())
-        await self._ending
+        await asyncio.shield(self._ending)
 
     def abandon(self) -> None:
         """Do not wait for what is out any longer: to the heir it is lost, as after a crash."""
@@ -210,10 +210,10 @@ class Engine:
                 await asyncio.sleep(RETRY_SECONDS)
 
     def _let_go(self, saga_id: SagaId) -> None:
-        was_full = not self.has_room()
-        self._held.pop(saga_id, None)
-        if was_full and self.has_room():
-            self._claims.kick()  # what waits for room need not wait for the next round
+        if self._held.pop(saga_id, None) is not None:
+            room = self._sagas_max - len(self._held)
+            if room == max(1, min(CLAIM_BATCH, self._sagas_max // 10)):
+                self._claims.kick()  # what waits for room need not wait for the next round
         timer = self._timers.pop(saga_id, None)
         if timer is not None:
             timer.cancel()
