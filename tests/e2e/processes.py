@@ -3,6 +3,7 @@
 Plain `subprocess`, no asyncio: a process lives as long as its fixture, whatever loop that runs on.
 """
 
+import ctypes
 import os
 import re
 import signal
@@ -83,6 +84,7 @@ class Child:
                 env=self._environment,
                 cwd=ROOT,
                 start_new_session=True,
+                preexec_fn=_end_with_us,  # noqa: PLW1509 - one call into libc, nothing else
             )
 
     async def start(self) -> None:
@@ -196,6 +198,16 @@ def watched[T](children: list[Child], of: Callable[[], T]) -> Callable[[], T]:
         return of()
 
     return condition
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+
+
+def _end_with_us() -> None:
+    """In the child: be killed when the test is, even when nobody is left to clean up (Linux)."""
+    if sys.platform == "linux":
+        _LIBC.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def _inherited() -> dict[str, str]:
