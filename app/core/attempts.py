@@ -16,6 +16,14 @@ FORGOTTEN = Problem(
 """Why an uncertain call is not sent again after its ``key_lifetime``."""
 
 
+NEARLY_FULL = Problem(
+    code=Code.LIMIT_EXCEEDED,
+    message="the saga's journal is nearly full; the rest is kept for undoing",
+)
+FULL = Problem(code=Code.LIMIT_EXCEEDED, message="the saga's journal is full")
+"""Why nothing more is begun, or sent again, going forward and going back."""
+
+
 def closed(
     state: CallState, call: Call, verdict: TryAgain | Unclear, *, at: dt.datetime
 ) -> CallState:

@@ -120,11 +120,10 @@ def _settle(turn: Turn, step: Step, action: CallState) -> bool:
     if action.settling:
         if action.status is CallStatus.FAILED:
             return False
-        is_due = action.due_at is None or action.due_at <= turn.at
         too_late = turn.limit_reached or not attempts.may_resend(action, call, at=turn.at)
-        if is_due and too_late:
-            effect, problem = action.effect, attempts.FORGOTTEN
-            turn.put(attempts.given_up(turn, action, effect=effect, problem=problem))
+        if turn.is_due(action) and too_late:
+            problem = attempts.FULL if turn.limit_reached else attempts.FORGOTTEN
+            turn.put(attempts.given_up(turn, action, effect=action.effect, problem=problem))
             return False
         turn.resume(action, call)
         return True
@@ -150,8 +149,7 @@ def _begin(turn: Turn, step: Step, action: CallState, *, before: CallState | Non
     generation = 0 if before is None else before.generation + 1
     state = turn.begin(step.id, Direction.COMPENSATION, generation=generation, before=before)
     if turn.limit_reached:
-        problem = Problem(code=Code.LIMIT_EXCEEDED, message="the saga's journal is full")
-        _give_up(turn, state, effect=Effect.NONE, problem=problem)
+        _give_up(turn, state, effect=Effect.NONE, problem=attempts.FULL)
         return
     try:
         request = render_compensation(
@@ -173,8 +171,7 @@ def _begin(turn: Turn, step: Step, action: CallState, *, before: CallState | Non
 def _resume(turn: Turn, step: Step, state: CallState) -> None:
     """Open the next attempt of a compensation, unless the tool may have forgotten its key."""
     if turn.limit_reached:
-        problem = Problem(code=Code.LIMIT_EXCEEDED, message="the saga's journal is full")
-        _give_up(turn, state, effect=state.effect, problem=problem)
+        _give_up(turn, state, effect=state.effect, problem=attempts.FULL)
     elif attempts.may_resend(state, step.compensation, at=turn.at):
         turn.resume(state, step.compensation)
     else:

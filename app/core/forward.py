@@ -131,9 +131,7 @@ def _begin(turn: Turn, step: Step) -> None:
     turn.become(SagaStatus.RUNNING)
     state = turn.begin(step.id, Direction.ACTION, generation=0, before=None)
     if turn.forward_limit_reached:
-        message = "the saga's journal is nearly full; the rest is kept for undoing"
-        problem = Problem(code=Code.LIMIT_EXCEEDED, message=message)
-        _give_up(turn, state, effect=Effect.NONE, problem=problem)
+        _give_up(turn, state, effect=Effect.NONE, problem=attempts.NEARLY_FULL)
         return
     try:
         request = render_action(step.action.request, turn.saga, key=state.key)
@@ -146,11 +144,9 @@ def _begin(turn: Turn, step: Step) -> None:
 
 def _resume(turn: Turn, step: Step, state: CallState) -> None:
     """Open the next attempt when it is due, unless it has become too late for one."""
-    is_due = state.due_at is None or state.due_at <= turn.at
+    is_due = turn.is_due(state)
     if is_due and turn.forward_limit_reached:
-        message = "the saga's journal is nearly full; the rest is kept for undoing"
-        problem = Problem(code=Code.LIMIT_EXCEEDED, message=message)
-        _give_up(turn, state, effect=state.effect, problem=problem)
+        _give_up(turn, state, effect=state.effect, problem=attempts.NEARLY_FULL)
     elif is_due and not attempts.may_resend(state, step.action, at=turn.at):
         _give_up(turn, state, effect=state.effect, problem=attempts.FORGOTTEN)
     else:

@@ -191,9 +191,13 @@ class Turn:
             )
         )
 
+    def is_due(self, state: CallState) -> bool:
+        """Whether the next attempt of a call may start now."""
+        return state.due_at is None or state.due_at <= self.at
+
     def resume(self, state: CallState, call: Call) -> None:
         """Open the next attempt of a call that has none out, now or when it is due."""
-        if state.due_at is not None and state.due_at > self.at:
+        if not self.is_due(state):
             self.wake_at(state.due_at)
         elif self.may_open:
             self.open(state, call)

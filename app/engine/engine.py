@@ -181,7 +181,9 @@ class Engine:
 
     def offer(self, saga: Saga) -> None:
         """Take in a saga as a commit of this process has left it."""
-        if self._is_stopped:
+        held = self._held.get(saga.id)
+        is_old = held is not None and held.seq > saga.seq
+        if self._is_stopped or is_old:
             return
         if saga.now.owner != self._replica.incarnation:
             self._let_go(saga.id)
@@ -247,9 +249,7 @@ class Engine:
             self._journal.forget(saga_id)
             self._let_go(saga_id)
             return
-        held = self._held.get(saga_id)
-        is_news = held is None or held.seq <= (saga.seq if saga is not None else 0)
-        if saga is not None and is_news:
+        if saga is not None:
             # Nothing may have been committed, and so nothing offered; but what is owned must be
             # held, have its timer, and have its calls sent.
             self.offer(saga)

@@ -14,6 +14,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import asyncpg
 import orjson
@@ -338,45 +339,41 @@ def _entry(row: asyncpg.Record) -> Entry:
 
 
 def _start_row(saga: Saga, entry: Entry, *, fingerprint: bytes | None) -> StartRow:
-    now = saga.now
+    facts = saga.facts
     return StartRow(
-        id=saga.id,
-        entry_id=entry.id,
-        at=entry.at,
-        status=now.status.value,
-        owner=now.owner,
-        due_at=now.due_at,
-        attention=now.attention,
-        failure=None if now.failure is None else dump_failure(now.failure),
-        finished_at=now.finished_at,
-        format=FORMAT,
-        type=FACT_NAMES[type(entry.fact)],
-        data=dump_entry(entry),
-        tenant_id=saga.facts.tenant,
-        definition_name=saga.facts.definition.name,
-        definition_version=saga.facts.definition.version,
-        business_key=saga.facts.business_key,
-        labels=orjson.dumps(dict(saga.facts.labels)).decode(),
+        **_row(saga, entry),
+        tenant_id=facts.tenant,
+        definition_name=facts.definition.name,
+        definition_version=facts.definition.version,
+        business_key=facts.business_key,
+        labels=orjson.dumps(dict(facts.labels)).decode(),
         fingerprint=fingerprint,
     )
 
 
 def _move_row(saga: Saga, entry: Entry) -> MoveRow:
-    now = entry.now
     return MoveRow(
-        id=saga.id,
-        entry_id=entry.id,
-        at=entry.at,
-        status=now.status.value,
-        owner=now.owner,
-        due_at=now.due_at,
-        attention=now.attention,
-        failure=None if now.failure is None else dump_failure(now.failure),
-        finished_at=now.finished_at,
-        format=FORMAT,
-        type=FACT_NAMES[type(entry.fact)],
-        data=dump_entry(entry),
+        **_row(saga, entry),
         seq=entry.seq,
         before=saga.entry_id,
         progress=isinstance(entry.fact, AttemptObserved | RetryRequested),
     )
+
+
+def _row(saga: Saga, entry: Entry) -> dict[str, Any]:
+    """What every row has: the head as the entry leaves it, and the entry."""
+    now = entry.now
+    return {
+        "id": saga.id,
+        "entry_id": entry.id,
+        "at": entry.at,
+        "status": now.status.value,
+        "owner": now.owner,
+        "due_at": now.due_at,
+        "attention": now.attention,
+        "failure": None if now.failure is None else dump_failure(now.failure),
+        "finished_at": now.finished_at,
+        "format": FORMAT,
+        "type": FACT_NAMES[type(entry.fact)],
+        "data": dump_entry(entry),
+    }

@@ -71,8 +71,8 @@ WHERE tenant_id = $1 AND definition_name = $2 AND business_key = $3 AND finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartRow:
-    """A new head row and its first entry; the order of the fields is that of the parameters."""
+class _Row:
+    """A head as an entry leaves it, and the entry; the order of the fields is the parameters'."""
 
     id: UUID
     entry_id: UUID
@@ -86,6 +86,12 @@ class StartRow:
     format: int
     type: str
     data: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRow(_Row):
+    """A new head row and its first entry."""
+
     tenant_id: int
     definition_name: str
     definition_version: int
@@ -95,21 +101,9 @@ class StartRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MoveRow:
-    """The next state of a head row, and its entry; the order of the fields is the parameters'."""
+class MoveRow(_Row):
+    """The next state of a head row, and its entry."""
 
-    id: UUID
-    entry_id: UUID
-    at: dt.datetime
-    status: str
-    owner: UUID | None
-    due_at: dt.datetime | None
-    attention: bool
-    failure: str | None
-    finished_at: dt.datetime | None
-    format: int
-    type: str
-    data: str
     seq: int
     before: UUID
     progress: bool

@@ -189,21 +189,17 @@ class Writer:
             except (StoreUnavailable, *UNREACHABLE) as error:
                 # What was in flight is sent again as it is; it may have been committed.
                 batch = [ticket for ticket in batch if not ticket.is_settled]
-                if self._is_at_an_end():
-                    return self._abandon(batch)
                 log.warning("writer_connection_lost", error=str(error), waiting=len(batch))
-                await self._rest(pause)
-                pause = min(pause * 2, RECONNECT_SECONDS_MAX)
             except Exception:
                 # A bug of ours: the callers are told, and the next batch gets its chance.
                 log.exception("writer_crashed")
                 for ticket in batch:
                     ticket.settle(StoreUnavailable("our own code failed while storing"))
                 batch = []
-                if self._is_at_an_end():
-                    return self._abandon(batch)
-                await self._rest(pause)
-                pause = min(pause * 2, RECONNECT_SECONDS_MAX)
+            if self._is_at_an_end():
+                return self._abandon(batch)
+            await self._rest(pause)
+            pause = min(pause * 2, RECONNECT_SECONDS_MAX)
 
     def _is_at_an_end(self) -> bool:
         """The writer was stopped, and the database could not be reached again since."""
@@ -312,9 +308,7 @@ class _Flusher:
     async def _isolate(self, batch: list[_Ticket], error: asyncpg.PostgresError) -> None:
         """Halve the batch until the row at fault stands alone."""
         if len(batch) == 1:
-            state = error.sqlstate or ""
-            log.error("row_refused", saga_id=str(batch[0].row.id), sqlstate=state)
-            batch[0].settle(RowRefused(saga=batch[0].row.id, sqlstate=state, message=error.args[0]))
+            self._refuse(batch[0], error)
             return
         middle = len(batch) // 2
         await self.flush(batch[:middle])
