@@ -46,6 +46,8 @@ from app.version import installed_version
 log = structlog.get_logger(__name__)
 
 API_CONNECTIONS = 8
+API_COMMAND_SECONDS_MAX = 5.0
+"""Somebody waits for the answer; a statement that takes longer has met a dead line."""
 ENGINE_CONNECTIONS = 4
 WRITER_CONNECTIONS = 2
 BEAT_CONNECTIONS = 2
@@ -215,7 +217,9 @@ async def _wait_for_database(url: str) -> None:
 @contextlib.asynccontextmanager
 async def _open(url: str) -> AsyncIterator[_Store]:
     store = _Store(
-        api=Database(url, connections_max=API_CONNECTIONS),
+        api=Database(
+            url, connections_max=API_CONNECTIONS, command_seconds_max=API_COMMAND_SECONDS_MAX
+        ),
         engine=Database(url, connections_max=ENGINE_CONNECTIONS),
         writing=Database(url, connections_max=WRITER_CONNECTIONS),
         beating=Database(url, connections_max=BEAT_CONNECTIONS),

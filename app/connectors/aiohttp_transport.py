@@ -168,15 +168,12 @@ class AiohttpTransport:
                     middlewares=(passage,),
                 )
                 answer = await self._read(response)
-            is_complete = True
+            is_complete = answer.is_whole
             return answer
         except Stale:
             raise
         except Withheld as withheld:
             return NotSent(reason=withheld.reason, message=f"{_name(url)}: {withheld}")
-        except _TooLarge:
-            message = f"the answer is longer than {self._answer_bytes_max} bytes"
-            return BrokenOff(reason=BrokenOffReason.OVERSIZE, message=message)
         except (aiohttp.ClientError, OSError) as error:
             if passage.has_begun:
                 return _broken_off(error, timed_out=deadline.expired())
@@ -190,7 +187,10 @@ class AiohttpTransport:
                 passage.abort()
 
     async def _read(self, response: ClientResponse) -> TransportAnswer:
-        """The whole answer; its connection goes back into the pool as the last byte arrives."""
+        """The answer; its connection goes back into the pool as the last byte arrives.
+
+        Of a body beyond the limit nothing is kept, but its status counts all the same.
+        """
         try:
             if not 200 <= response.status <= 599:
                 raise aiohttp.ClientPayloadError(f"it has the status {response.status}")
@@ -199,7 +199,8 @@ class AiohttpTransport:
             while chunk := await response.content.readany():
                 size += len(chunk)
                 if size > self._answer_bytes_max:
-                    raise _TooLarge
+                    chunks.clear()
+                    break
                 chunks.append(chunk)
         finally:
             response.close()
@@ -207,11 +208,8 @@ class AiohttpTransport:
             status=response.status,
             headers=tuple((name.lower(), value) for name, value in response.headers.items()),
             body=b"".join(chunks),
+            is_whole=size <= self._answer_bytes_max,
         )
-
-
-class _TooLarge(Exception):
-    """The answer's body grows past the limit."""
 
 
 def _make_socket(address: AddrInfoType) -> socket.socket:

@@ -13,7 +13,7 @@ import orjson
 from app.connectors.content_encoding import TooLarge, Undecodable, decode_content
 from app.connectors.transport import TransportAnswer
 from app.core.json_value import JsonValue
-from app.core.observation import Answered, BrokenOff, BrokenOffReason
+from app.core.observation import Answered
 
 NESTING_MAX = 100
 """Arrays and objects within each other. Code that walks a body by recursion must survive it; what
@@ -53,16 +53,16 @@ that a tool made up would import modules and fill caches, and some codecs take q
 _WHITESPACE = b" \t\r\n"
 
 
-def read_answer(answer: TransportAnswer, *, bytes_max: int) -> Answered | BrokenOff:
-    """What was answered; broken off if the body unfolds to more than ``bytes_max``."""
+def read_answer(answer: TransportAnswer, *, bytes_max: int) -> Answered:
+    """What was answered; unreadable if the body is, or unfolds to, more than ``bytes_max``."""
     retry_after = _storable(answer.header("retry-after"))
+    too_large = f"(more than {bytes_max} bytes)".encode()
+    if not answer.is_whole:
+        return _unreadable(answer.status, retry_after, too_large)
     try:
         body = decode_content(answer.body, _content_encodings(answer), bytes_max=bytes_max)
     except TooLarge:
-        return BrokenOff(
-            reason=BrokenOffReason.OVERSIZE,
-            message=f"the answer ({answer.status}) unfolds to more than {bytes_max} bytes",
-        )
+        return _unreadable(answer.status, retry_after, too_large)
     except Undecodable:
         return _unreadable(answer.status, retry_after, answer.body)
     media_type, charset = _content_type(answer)

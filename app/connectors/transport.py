@@ -74,17 +74,19 @@ class TransportRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportAnswer:
-    """One complete answer.
+    """One answer.
 
     Attributes:
         status: 100 to 599; never an interim one.
         headers: (name, value) pairs in the order received; names in lower case.
         body: as it came over the wire, ``Content-Encoding`` still applied.
+        is_whole: False if the body was longer than is taken; it is then empty.
     """
 
     status: int
     headers: tuple[tuple[str, str], ...]
     body: bytes
+    is_whole: bool = True
 
     def header(self, name: str) -> str | None:
         """The first value of the header ``name`` (lower case), or None."""

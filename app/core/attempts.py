@@ -16,6 +16,9 @@ FORGOTTEN = Problem(
 """Why an uncertain call is not sent again after its ``key_lifetime``."""
 
 
+SENT_WITHIN = dt.timedelta(seconds=10)
+"""An attempt leaves within about its sender's lease, or not at all."""
+
 NEARLY_FULL = Problem(
     code=Code.LIMIT_EXCEEDED,
     message="the saga's journal is nearly full; the rest is kept for undoing",
@@ -87,8 +90,13 @@ def backing_off(turn: Turn, state: CallState, call: Call) -> CallState | None:
 
 
 def may_resend(state: CallState, call: Call, *, at: dt.datetime) -> bool:
-    """Whether the key may still be sent: an uncertain one only while the tool remembers it."""
-    return not state.uncertain or at <= state.first_sent_at + call.key_lifetime
+    """Whether the key may still be sent: an uncertain one only while the tool remembers it.
+
+    It must arrive before the tool forgets it: it may be sent later than it is decided, and be
+    under way for as long as an exchange may take. Of a brief lifetime a tenth is kept for that.
+    """
+    margin = min(call.timeout + SENT_WITHIN, call.key_lifetime / 10)
+    return not state.uncertain or at <= state.first_sent_at + call.key_lifetime - margin
 
 
 def fresh_round(turn: Turn, state: CallState) -> CallState:

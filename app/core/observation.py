@@ -28,7 +28,7 @@ class BrokenOffReason(StrEnum):
     TIMED_OUT = "timed_out"
     RESET = "reset"
     OVERSIZE = "oversize"
-    """The answer grew past the limit; what it said is not known."""
+    """The head of the answer grew past the limit; what it said is not known."""
     INTERNAL = "internal"
     """Our own code failed in the middle; logged with its traceback."""
 
@@ -49,8 +49,8 @@ class Answered:
         status: the HTTP status code, 100 to 599 (other connectors map onto it).
         retry_after: the ``Retry-After`` header as received, if there was one.
         body: the decoded body; ``None`` for an empty one.
-        readable: False if the body could not be decoded (bad JSON, bad UTF-8, bad encoding);
-            ``body`` is then an excerpt of at most 500 characters.
+        readable: False if the body could not be decoded (bad JSON, bad UTF-8, bad encoding, too
+            large); ``body`` is then an excerpt of at most 500 characters, or says so.
         body_bytes: size of the body as stored, in bytes.
     """
 

@@ -22,7 +22,14 @@ import structlog
 from app.clock import Clock
 from app.connectors import Connector
 from app.core.definition import Definition
-from app.core.errors import Fenced, NotFound, RowRefused, ServiceError, StoreUnavailable
+from app.core.errors import (
+    Fenced,
+    NewerFormat,
+    NotFound,
+    RowRefused,
+    ServiceError,
+    StoreUnavailable,
+)
 from app.core.events import AttemptObserved, Fact, SagaWoken
 from app.core.identity import Incarnation, SagaId
 from app.core.observation import Answered
@@ -279,6 +286,11 @@ class Engine:
                 raise
             except NotFound:
                 log.warning("saga_gone", saga_id=str(saga_id))
+                self._let_go(saga_id)
+            except NewerFormat:
+                # A newer release moved it, and goes on with it; to it, what we sent is lost.
+                log.warning("saga_of_newer_release", saga_id=str(saga_id))
+                self._journal.forget(saga_id)
                 self._let_go(saga_id)
             except RowRefused as error:
                 if error.is_contention:

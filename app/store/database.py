@@ -109,8 +109,11 @@ class WriteTx(ReadTx):
 class Database:
     """One pool. The engine, the writer and the API each have their own, so none starves another."""
 
-    def __init__(self, url: str, *, connections_max: int) -> None:
+    def __init__(
+        self, url: str, *, connections_max: int, command_seconds_max: float = COMMAND_SECONDS_MAX
+    ) -> None:
         self._url = url
+        self._command_seconds_max = command_seconds_max
         self._connections_max = connections_max
         self._engine: AsyncEngine | None = None
         self._discarded: set[asyncio.Task[None]] = set()
@@ -132,7 +135,7 @@ class Database:
                 self.is_pooled = process != probe.get_server_pid()
             finally:
                 await probe.close()
-        arguments: dict[str, Any] = {"command_timeout": COMMAND_SECONDS_MAX}
+        arguments: dict[str, Any] = {"command_timeout": self._command_seconds_max}
         if self.is_pooled:
             arguments["statement_cache_size"] = 0
         self._engine = make_engine(

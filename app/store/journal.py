@@ -226,7 +226,7 @@ class Journal:
             lane.saga = None
             after = apply(saga, entry)
             outcome = await self._writer.write(
-                _move_row(saga, entry),
+                _move_row(saga, entry, reporter=incarnation),
                 incarnation=incarnation,
                 on_written=partial(self._committed, after),
                 urgent=urgent,
@@ -351,12 +351,14 @@ def _start_row(saga: Saga, entry: Entry, *, fingerprint: bytes | None) -> StartR
     )
 
 
-def _move_row(saga: Saga, entry: Entry) -> MoveRow:
+def _move_row(saga: Saga, entry: Entry, *, reporter: Incarnation) -> MoveRow:
+    owner = entry.now.owner
     return MoveRow(
         **_row(saga, entry),
         seq=entry.seq,
         before=saga.entry_id,
         progress=isinstance(entry.fact, AttemptObserved | RetryRequested),
+        is_evidence=owner == saga.now.owner and owner != reporter,
     )
 
 

@@ -40,7 +40,8 @@ started AS (
 _MOVED = """
 moved AS (
     UPDATE sagas s SET
-        status = x.status, seq = x.seq, entry_id = x.entry_id, owner = x.owner,
+        status = x.status, seq = x.seq, entry_id = x.entry_id,
+        owner = CASE WHEN x.is_evidence THEN coalesce(s.owner, x.owner) ELSE x.owner END,
         due_at = x.due_at, attention = x.attention, failure = x.failure::json,
         losses = CASE WHEN x.progress THEN 0 ELSE s.losses END,
         format = greatest(s.format, x.format), updated_at = x.at, finished_at = x.finished_at
@@ -55,6 +56,9 @@ moved AS (
 
 FREE = "SELECT id FROM sagas WHERE id = ANY($1::uuid[]) FOR NO KEY UPDATE SKIP LOCKED"
 """Which heads nobody else holds; asked when a flush met a lock, before it is sent again."""
+
+FREE_FENCE = "SELECT 1 FROM replicas WHERE id = $1 FOR SHARE SKIP LOCKED"
+"""Whether nobody is about to revoke this incarnation."""
 
 FIND = """
 SELECT s.id, s.seq, s.entry_id, s.fingerprint, j.id AS appended
@@ -107,6 +111,8 @@ class MoveRow(_Row):
     seq: int
     before: UUID
     progress: bool
+    is_evidence: bool
+    """Whoever reports it leaves the owner as it was. The head knows better: it may be claimed."""
 
 
 _TYPES = {
@@ -124,6 +130,7 @@ _TYPES = {
     "seq": "integer",
     "before": "uuid",
     "progress": "boolean",
+    "is_evidence": "boolean",
 }
 """SQL types of the fields that are not text."""
 

@@ -24,7 +24,7 @@ import structlog
 from app.core.errors import Fenced, RowRefused, StoreUnavailable
 from app.core.identity import Incarnation
 from app.store.database import UNREACHABLE, Database
-from app.store.statements import FIND, FREE, MoveRow, StartRow, columns, flush_statement
+from app.store.statements import FIND, FREE, FREE_FENCE, MoveRow, StartRow, columns, flush_statement
 
 log = structlog.get_logger(__name__)
 
@@ -293,16 +293,28 @@ class _Flusher:
         free = {row["id"] for row in rows}
         held = [ticket for ticket in moves if ticket.row.id not in free]
         if not held:
-            starts = [ticket.row for ticket in batch if isinstance(ticket.row, StartRow)]
-            if any(row.business_key or row.fingerprint for row in starts):
-                return await self._isolate(batch, error)
-            # The fence itself is locked, by somebody who revokes us: it is nobody's row.
-            raise asyncpg.InterfaceError(str(error)) from error
+            return await self._pass_starts_by(batch, error)
         for ticket in held:
             self._refuse(ticket, error)
         rest = [ticket for ticket in batch if ticket not in held]
         if rest:
             await self.flush(rest)
+        return None
+
+    async def _pass_starts_by(self, batch: list[_Ticket], error: asyncpg.PostgresError) -> None:
+        """No head is held: another's uncommitted start has a key of ours, or it is the fence."""
+        fence = await self._fetch(FREE_FENCE, batch[0].incarnation)
+        keyed = [ticket for ticket in batch if _may_wait_for_a_start(ticket.row)]
+        if not fence or not keyed:
+            # The fence is locked by somebody who revokes us: it is nobody's row.
+            raise asyncpg.InterfaceError(str(error)) from error
+        if len(batch) == 1:
+            return self._refuse(batch[0], error)
+        rest = [ticket for ticket in batch if ticket not in keyed]
+        if rest:
+            await self.flush(rest)
+        for ticket in keyed:
+            await self.flush([ticket])
         return None
 
     async def _isolate(self, batch: list[_Ticket], error: asyncpg.PostgresError) -> None:
@@ -353,3 +365,8 @@ class _Flusher:
             return await self._driver.fetch(statement, *args)
         async with self._driver.transaction():
             return await self._driver.fetch(statement, *args)
+
+
+def _may_wait_for_a_start(row: StartRow | MoveRow) -> bool:
+    """Whether another's uncommitted start can hold this row up: it may have its id or its key."""
+    return isinstance(row, StartRow) and bool(row.business_key or row.fingerprint)

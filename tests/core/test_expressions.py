@@ -797,6 +797,30 @@ def test_a_bad_base_is_refused(base: JsonValue) -> None:
     assert failure_of("${{ vars.b }}/x", encode=Encoding.URL, scope={"vars": {"b": base}})
 
 
+@pytest.mark.parametrize(
+    ("link", "is_good"),
+    [
+        ("http://travel.example/cancel?token=a%2Fb&x=1", True),
+        ("http://travel.example", True),
+        ("http://user@travel.example/?x=1", False),
+        ("http://travel.example/?x=1#f", False),
+        ("http://travel.example/a/../b?x=1", False),
+        ("http://travel.example:99999/?x=1", False),
+        ("/cancel?token=1", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_a_whole_link_that_a_tool_gave_may_have_a_query(link: JsonValue, *, is_good: bool) -> None:
+    """A URL that is one expression is taken as it is, or not at all."""
+    scope: dict[str, JsonValue] = {"action": {"output": {"cancel": link}}}
+    template = "${{ action.output.cancel }}"
+    if is_good:
+        assert link == rendered(template, encode=Encoding.URL, scope=scope)
+    else:
+        assert failure_of(template, encode=Encoding.URL, scope=scope)
+
+
 @pytest.mark.parametrize("place", ["http://a/${{ input.x }}", "http://a/b?c=${{ input.x }}"])
 @pytest.mark.parametrize("given", [None, "", "a\r\nb", "a\x00", "\x7f", "\x85", "\t", "\ud800"])
 def test_values_that_no_url_can_hold_are_refused(place: str, given: JsonValue) -> None:

@@ -6,6 +6,7 @@ import datetime as dt
 import asyncpg
 import pytest
 
+from app.core.entries import FORMAT
 from app.core.identity import Direction, StepId
 from app.core.saga import Saga, SagaStatus
 from app.engine.loop import Loop
@@ -90,6 +91,28 @@ async def test_an_answer_that_could_not_be_stored_is_unknown(
     await wait_until(lambda: _has_moved(look, saga), seconds_max=8)
 
     assert "compensating" == (await head_of(look, saga.id))["status"]
+    assert ["flight action"] == running.tools.sent_steps()
+
+
+async def test_a_saga_that_a_newer_release_moved_is_let_go(
+    running: Running, look: asyncpg.Connection
+) -> None:
+    """An answer for a saga of a newer release's is not offered for ever: the saga is its now."""
+    gate = running.tools.hold("flight")
+    saga = await running.start()
+    await running.tools.arrived(1)
+    await look.execute("UPDATE sagas SET format = $1, seq = seq + 1", FORMAT + 1)
+    await look.execute(
+        "INSERT INTO saga_journal (saga_id, seq, id, tenant_id, at, type, format, data)"
+        " SELECT saga_id, seq + 1, gen_random_uuid(), tenant_id, at, type, $1, data"
+        " FROM saga_journal",
+        FORMAT + 1,
+    )
+    gate.open()
+
+    await wait_until(lambda: not running.engine.held and not running.engine._dispatcher.in_flight)
+
+    assert FORMAT + 1 == (await head_of(look, saga.id))["format"]
     assert ["flight action"] == running.tools.sent_steps()
 
 

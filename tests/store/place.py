@@ -254,6 +254,7 @@ def a_move(after: StartRow | MoveRow, **more: object) -> MoveRow:
         seq=(after.seq if isinstance(after, MoveRow) else 1) + 1,
         before=after.entry_id,
         progress=False,
+        is_evidence=False,
     )
     return replace(row, **more)  # type: ignore[arg-type]  # mypy cannot see the fields' names
 

@@ -70,6 +70,48 @@ async def test_what_is_not_due_or_owned_or_at_rest_is_left_alone(place: Place) -
     assert [] == await due(place)
 
 
+async def test_evidence_after_a_claim_leaves_the_saga_to_the_claimer(
+    database_url: str, look: asyncpg.Connection
+) -> None:
+    """What another replica hears between a claim and the claimer's first entry costs no owner."""
+    async with (
+        a_place(database_url) as gone,
+        a_place(database_url) as heir,
+        a_place(database_url, runs_engine=False) as front,
+    ):
+        saga = await gone.start()
+        await look.execute("UPDATE replicas SET revoked_at = now() WHERE id = $1", gone.incarnation)
+        claims, _ = await orphans(heir)
+        await front.cancel(saga)
+
+        assert [saga.id] == [claim.saga for claim in claims]
+        assert heir.incarnation == (await head_of(look, saga.id))["owner"]
+        woken = await heir.wake(saga, losses=claims[0].losses)
+
+    assert heir.incarnation == woken.now.owner or woken.now.due_at is not None
+    assert SagaStatus.COMPENSATING is woken.status
+    assert 1 == (await head_of(look, saga.id))["losses"]
+
+
+async def test_evidence_for_a_parked_saga_leaves_it_to_its_claimer(
+    database_url: str, look: asyncpg.Connection
+) -> None:
+    """A saga that was claimed because it is due is not taken from its claimer by a cancel."""
+    async with (
+        a_place(database_url) as heir,
+        a_place(database_url, runs_engine=False) as front,
+    ):
+        saga = await heir.park()
+        await look.execute("UPDATE sagas SET due_at = now() - interval '1 s'")
+        assert [saga.id] == await due(heir)
+        await front.cancel(saga)
+
+        assert heir.incarnation == (await head_of(look, saga.id))["owner"]
+        woken = await heir.wake(saga)
+
+    assert heir.incarnation == woken.now.owner
+
+
 async def test_four_claimers_claim_each_saga_once(database_url: str) -> None:
     """A thousand due sagas and four engines: each saga is claimed by exactly one."""
     async with a_place(database_url) as place:

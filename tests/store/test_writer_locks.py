@@ -95,6 +95,24 @@ async def test_a_start_that_waits_for_anothers_business_key_fails_alone(
     assert (await timed(place, start))[0] is Outcome.LOST
 
 
+async def test_starts_beside_one_that_waits_for_a_key_wait_for_it_once(
+    place: Place, holder: asyncpg.Connection
+) -> None:
+    """However many starts share its batch, one that must wait is waited for twice at most."""
+    starts = [a_start(business_key=f"order {number}") for number in range(64)]
+    async with holder.transaction():
+        await holder.execute(
+            "INSERT INTO sagas (id, tenant_id, definition_name, definition_version, status, seq,"
+            " entry_id, due_at, format, business_key, labels, created_at, updated_at)"
+            " VALUES (gen_random_uuid(), 1, 'book_trip', 1, 'pending', 1, gen_random_uuid(),"
+            " now(), 1, 'order 63', '{}', now(), now())"
+        )
+        ends = await asyncio.gather(*(timed(place, start) for start in starts))
+
+    assert [Outcome.WRITTEN] * 63 + ["55P03"] == [outcome for outcome, _ in ends]
+    assert max(seconds for _, seconds in ends) < 3.9  # halving would wait seven times
+
+
 async def test_a_deadlock_is_survived(database_url: str, look: asyncpg.Connection) -> None:
     """A flush that is the victim of a deadlock with a foreign transaction is sent again."""
     # The flush looks for a deadlock at once, the foreign transaction late: the flush is the victim.

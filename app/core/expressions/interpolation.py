@@ -5,7 +5,8 @@ host, leave its path segment, or add a parameter or a header.
 
 A URL begins with a literal scheme, host and port, or with an expression that gives all three, its
 *base*. Only a base is inserted as it is, once it is known to be one; all other values are
-percent-encoded. Refused are values that would make a whole segment ``.`` or ``..``, which clients
+percent-encoded. A URL that is one expression, as a link that a tool gave, may have a query too.
+Refused are values that would make a whole segment ``.`` or ``..``, which clients
 resolve before they send, and empty ones, for ``DELETE /flights/`` is not ``DELETE /flights/F1``.
 The characters are those of RFC 3986, and ``[ ]`` in a query.
 
@@ -107,13 +108,28 @@ def find_fault(parts: Sequence[Part], encoding: Encoding) -> tuple[str, str] | N
             return _find_url_fault(parts)
 
 
-def encode_value(value: JsonValue, encoding: Encoding, *, is_base: bool) -> str:
+class UrlPart(enum.Enum):
+    """Which part of a URL a value is."""
+
+    WHOLE = enum.auto()
+    BASE = enum.auto()
+    COMPONENT = enum.auto()
+
+    @classmethod
+    def of(cls, parts: Sequence[Part], *, is_first: bool) -> "UrlPart":
+        """The part that a value is of a text; ``is_first`` if no value comes before it."""
+        if not is_first or not isinstance(parts[0], Hole):
+            return cls.COMPONENT
+        return cls.WHOLE if len(parts) == 1 else cls.BASE
+
+
+def encode_value(value: JsonValue, encoding: Encoding, *, url_part: UrlPart) -> str:
     """Make of a value the text that stands for it.
 
     Args:
         value: what the expression gave; see ``as_text``.
         encoding: what the place needs.
-        is_base: whether the place is the beginning of a URL.
+        url_part: what of a URL the place is; means nothing elsewhere.
 
     Raises:
         Unfit: it cannot stand there.
@@ -126,7 +142,11 @@ def encode_value(value: JsonValue, encoding: Encoding, *, is_base: bool) -> str:
             if _NOT_IN_HEADER.search(text):
                 raise Unfit(f"it has characters that no header may have, only {_HEADER_ACCEPTED}")
             return text
-        case Encoding.URL if is_base:
+        case Encoding.URL if url_part is UrlPart.WHOLE:
+            if _URL.fullmatch(text) is None:
+                raise Unfit(f"it is the URL, so it must be {_URL_ACCEPTED}")
+            return text
+        case Encoding.URL if url_part is UrlPart.BASE:
             base = _BASE.fullmatch(text)
             if base is None or int(base["port"] or 0) > _PORT_MAX:
                 raise Unfit(f"it begins the URL, so it must be {_BASE_ACCEPTED}")

@@ -8,6 +8,7 @@ from app.core.expressions.interpolation import (
     Encoding,
     Hole,
     Part,
+    UrlPart,
     as_text,
     encode_value,
     fill,
@@ -159,9 +160,9 @@ class _Text:
         try:
             for program in self.programs:
                 source = program.source
-                is_base = not texts and isinstance(self.parts[0], Hole)
+                url_part = UrlPart.of(self.parts, is_first=not texts)
                 value = program.run(scope.values, allowance)
-                texts.append(encode_value(value, self.encoding, is_base=is_base))
+                texts.append(encode_value(value, self.encoding, url_part=url_part))
                 allowance.spend(len(texts[-1]))
             return fill(self.parts, texts, self.encoding)
         except Unfit as unfit:
