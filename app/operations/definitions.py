@@ -4,9 +4,9 @@ import asyncio
 import datetime as dt
 from dataclasses import dataclass
 
-from app.core.document import warnings
 from app.core.errors import Fault, InvalidDefinition, NotFound
 from app.core.json_value import JsonValue
+from app.core.language import warnings
 from app.core.saga import DefinitionRef
 from app.operations.context import Context
 from app.schemas.documents import load_definition

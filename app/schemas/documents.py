@@ -9,7 +9,6 @@ import json
 from collections import Counter
 
 from app.core.definition import Definition
-from app.core.document import parse_definition
 from app.core.errors import Fault, InvalidDefinition, PayloadTooLarge
 from app.core.faults import (
     DEPTH_MAX,
@@ -20,6 +19,7 @@ from app.core.faults import (
     walk,
 )
 from app.core.json_value import JsonValue
+from app.core.language import parse_definition
 from app.schemas.input_schema import check_input, check_input_schema
 from app.schemas.yaml_reader import read_integer, read_yaml
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from app.core.durations import DURATION_MAX, EXAMPLES, parse_duration
 from app.core.identity import Direction
+from app.core.language.durations import DURATION_MAX, EXAMPLES, parse_duration
 from app.core.saga import CallStatus, Cause, Code, Effect, Question, SagaStatus, StepStatus
 from app.schemas.shapes import (
     LABELS_MAX,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import orjson
 
 from app.core.definition import Definition
-from app.core.document import canonical_bytes, parse_definition
 from app.core.errors import NotFound
 from app.core.identity import TenantId
 from app.core.json_value import JsonValue
+from app.core.language import canonical_bytes, parse_definition
 from app.core.saga import DefinitionRef
 from app.store.database import Database, ReadTx, WriteTx
 

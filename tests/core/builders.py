@@ -14,7 +14,6 @@ from uuid import UUID
 
 from app.core import attempts
 from app.core.definition import Call, Definition, OnUnknown
-from app.core.document import parse_definition
 from app.core.entries import Entry, Ignored
 from app.core.events import (
     AttemptObserved,
@@ -28,6 +27,7 @@ from app.core.events import (
 )
 from app.core.identity import CallKey, Direction, EntryId, Incarnation, SagaId, StepId, TenantId
 from app.core.json_value import JsonValue
+from app.core.language import parse_definition
 from app.core.machine import apply, decide
 from app.core.observation import (
     Answered,

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from app.core.definition import Definition, OnUnknown
-from app.core.document import canonical_bytes, warnings
 from app.core.expressions import Scope
 from app.core.json_value import JsonValue
+from app.core.language import canonical_bytes, warnings
 from app.schemas import check_input, load_definition, read_document
 from examples.world.routes import Nowhere, route
 

@@ -14,14 +14,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.core.call_template import Limits, read_call, read_defaults
 from app.core.definition import Definition, Step
 from app.core.errors import Fault, InvalidDefinition
 from app.core.faults import Faults, find_unsound, shown
-from app.core.fields import Field, Fields, read_fields
 from app.core.identity import Direction, StepId
 from app.core.json_value import JsonValue
-from app.core.references import Place, compile_field
+from app.core.language.calls import Limits, read_call, read_defaults
+from app.core.language.fields import Field, Fields, read_fields
+from app.core.language.references import Place, compile_field
 from app.core.rendering import ACTION_ROOTS, COMPENSATION_ROOTS, OUTPUT_ROOTS
 
 LANGUAGE_VERSION = 1

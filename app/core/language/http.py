@@ -5,8 +5,8 @@ import re
 from app.core.definition import HttpTemplate
 from app.core.expressions import Encoding, Template
 from app.core.faults import shown
-from app.core.fields import Field, read_fields
-from app.core.references import Place, compile_field
+from app.core.language.fields import Field, read_fields
+from app.core.language.references import Place, compile_field
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 

@@ -3,10 +3,10 @@
 import pytest
 
 from app.core.definition import Definition
-from app.core.document import parse_definition
 from app.core.errors import Fault
 from app.core.json_value import JsonValue
-from tests.core.documents import COMPENSATION, HTTP, Place, faults_of, with_value
+from app.core.language import parse_definition
+from tests.core.language.documents import COMPENSATION, HTTP, Place, faults_of, with_value
 
 IN_ACTION = (*HTTP, "json")
 IN_COMPENSATION: Place = (*COMPENSATION, "http", "body")

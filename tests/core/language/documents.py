@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from app.core.document import parse_definition
 from app.core.errors import Fault, InvalidDefinition
 from app.core.json_value import JsonValue
+from app.core.language import parse_definition
 
 type Place = tuple[str | int, ...]
 """Where something stands in a document."""

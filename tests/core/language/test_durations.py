@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 from hypothesis import given, strategies as st
 
-from app.core.durations import format_duration, parse_duration
+from app.core.language.durations import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

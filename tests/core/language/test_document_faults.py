@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.core.document import EXPRESSIONS_MAX, STEPS_MAX, parse_definition
 from app.core.errors import Fault, InvalidDefinition
 from app.core.faults import DEPTH_MAX, FAULTS_MAX
 from app.core.json_value import JsonValue
-from tests.core.documents import (
+from app.core.language.document import EXPRESSIONS_MAX, STEPS_MAX, parse_definition
+from tests.core.language.documents import (
     ACTION,
     COMPENSATION,
     HTTP,

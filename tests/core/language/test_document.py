@@ -10,11 +10,18 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from app.core.definition import Call, Definition, OnUnknown
-from app.core.document import STEPS_MAX, canonical_bytes, parse_definition, warnings
 from app.core.errors import InvalidDefinition
 from app.core.json_value import JsonValue
+from app.core.language.document import STEPS_MAX, canonical_bytes, parse_definition, warnings
 from app.core.retry import ACTION_RETRY, COMPENSATION_RETRY
-from tests.core.documents import ACTION, COMPENSATION, Place, a_document, a_step, with_value
+from tests.core.language.documents import (
+    ACTION,
+    COMPENSATION,
+    Place,
+    a_document,
+    a_step,
+    with_value,
+)
 
 
 def parsed(document: JsonValue) -> Definition | None:

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.core.definition import SAFE_TO_RESEND, Call, HttpTemplate, OnUnknown
-from app.core.fields import Field, Fields, read_fields
-from app.core.http_template import read_http
 from app.core.identity import Direction
-from app.core.references import Place
+from app.core.language.fields import Field, Fields, read_fields
+from app.core.language.http import read_http
+from app.core.language.references import Place
 from app.core.retry import ACTION_RETRY, COMPENSATION_RETRY, RetryPolicy
 
 ATTEMPTS_MAX = 1000

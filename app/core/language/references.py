@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from app.core.expressions import Encoding, Template, compile_template
 from app.core.faults import did_you_mean, listed, shown
-from app.core.fields import Field
 from app.core.json_value import JsonValue
+from app.core.language.fields import Field
 
 STEP_MEMBERS = ("output", "effect")
 

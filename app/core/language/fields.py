@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.core.durations import DURATION_MAX, EXAMPLES, format_duration, parse_duration
 from app.core.faults import Faults, child_path, did_you_mean, listed, shown
 from app.core.json_value import JsonValue
+from app.core.language.durations import DURATION_MAX, EXAMPLES, format_duration, parse_duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
