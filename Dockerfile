@@ -1,11 +1,13 @@
 # The service as a container image.
 #
 #   docker build -t amends .
-#   docker run --init -p 8000:8000 -v amends:/data -e AMENDS_API_KEYS=... amends
+#   docker run --init --stop-timeout 30 -p 8000:8000 -v amends:/data -e AMENDS_API_KEYS=... amends
 #
 # AMENDS_API_KEYS is needed: the image listens on all addresses, and without a key the service
 # refuses to listen on any but loopback. Without AMENDS_DATABASE_URL it runs its own Postgres in
-# /data. `--init` reaps what a killed Postgres leaves behind.
+# /data. `--init` reaps what a killed Postgres leaves behind. `--stop-timeout 30`: a stop follows
+# what is out to its end, which takes up to 28 s, and Docker would kill after 10. With
+# `--read-only --tmpfs /tmp` nothing is written outside of /data and /tmp, where Postgres' socket is.
 #
 # Where no registry can be asked, lay the wheels into wheels/ first and the build asks for nothing:
 #
@@ -33,7 +35,9 @@ COPY LICENSE pyproject.toml alembic.in[i] ./
 COPY app/ app/
 COPY migrations/ migrations/
 COPY sagas/ sagas/
-RUN PYTHONPATH=/backend /opt/amends/bin/pip install --no-deps --no-build-isolation --editable . \
+# The service's user reads what root copied, whatever the umask of the checkout was.
+RUN chmod -R a+rX,go-w . \
+    && PYTHONPATH=/backend /opt/amends/bin/pip install --no-deps --no-build-isolation --editable . \
     && /opt/amends/bin/python -m compileall -q app \
     && /opt/amends/bin/pip check \
     && rm -rf requirements

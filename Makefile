@@ -14,7 +14,8 @@ ARGS ?=
 WORKERS ?= logical
 IMAGE ?= amends
 SWEEP_KILLS ?= 200
-SWEEP_SAGAS ?= 100
+SWEEP_SAGAS ?= 500
+FUZZ_EXAMPLES ?= 300
 BASE ?= python:3.13-slim-trixie
 IMAGE_BUILDER ?= docker
 
@@ -63,8 +64,13 @@ imports: setup ## import-linter: who may import whom
 pytest: setup ## the tests alone; ARGS= are passed on
 	@scripts/timed tests $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
+.PHONY: fuzz-api
+fuzz-api: setup ## the API against its OpenAPI document, long: FUZZ_EXAMPLES=300
+	@AMENDS_FUZZ_EXAMPLES=$(FUZZ_EXAMPLES) \
+		scripts/timed fuzz-api $(BIN)/python -m pytest -n 0 --timeout 3600 tests/api/test_contract.py $(ARGS)
+
 .PHONY: sweep
-sweep: setup ## the kill sweep, long: SWEEP_KILLS=200 SWEEP_SAGAS=100
+sweep: setup ## the kill sweep, long: SWEEP_KILLS=200 SWEEP_SAGAS=500
 	@AMENDS_SWEEP_KILLS=$(SWEEP_KILLS) AMENDS_SWEEP_SAGAS=$(SWEEP_SAGAS) \
 		scripts/timed sweep $(BIN)/python -m pytest -s -n 0 --timeout 3600 tests/e2e/test_kill_sweep.py $(ARGS)
 

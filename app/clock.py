@@ -24,12 +24,13 @@ class Clock:
     """
 
     def __init__(self) -> None:
-        self._read_at = elapsed_seconds()
-        self._database_time = dt.datetime.now(dt.UTC)
+        # One value, for threads that read while another is learned.
+        self._reading = (dt.datetime.now(dt.UTC), elapsed_seconds())
 
     def now(self) -> dt.datetime:
         """The database's time now, in UTC, to within the round trip of the last reading."""
-        return self._database_time + dt.timedelta(seconds=elapsed_seconds() - self._read_at)
+        database_time, read_at = self._reading
+        return database_time + dt.timedelta(seconds=elapsed_seconds() - read_at)
 
     def learn(self, database_time: dt.datetime, *, asked_at_seconds: float) -> None:
         """Take in one reading of the database's clock.
@@ -40,5 +41,4 @@ class Clock:
                 dated there, the earliest it can be, so this clock runs ahead of the database's by
                 at most the round trip: leases are trusted too briefly rather than too long.
         """
-        self._database_time = database_time.astimezone(dt.UTC)
-        self._read_at = asked_at_seconds
+        self._reading = (database_time.astimezone(dt.UTC), asked_at_seconds)

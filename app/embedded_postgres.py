@@ -9,11 +9,13 @@ unfinished work (`incomplete-*`, renamed when whole, swept when left over), and 
     postgres.server.lock    inherited by the server and its backends: held while one of them lives
 
 They are `flock`s, which the kernel frees however their holder ends. The last one matters most.
-Postgres will not start over a stale pid file whose number another process has by now, so we remove
-it, and with it goes Postgres' own guard against backends that outlived a killed postmaster. The
-lock tells that they live, even from another container, where process ids mean something else.
+Postgres will not start over a stale pid file whose number another process, or a thread of one, has
+by now; in a container that is likely. So we remove it, and with it goes Postgres' own guard against
+backends that outlived a killed postmaster. The lock tells that they live, even from another
+container on the same volume, where process ids mean something else: two never run at once.
 
 Ready means that a query was answered. The server outlives a killed user; the next one attaches.
+`keep` starts it again when it dies; its URL is the same then.
 Whoever reaches the socket is let in (trust); its directory is 0700, and checked. Root may not run
 Postgres: as root the server runs as the owner of the cluster, `nobody` for a new one.
 """
@@ -40,6 +42,9 @@ from typing import Any
 from urllib.parse import quote
 
 import psutil
+import structlog
+
+log = structlog.get_logger(__name__)
 
 type _Account = tuple[int, int]  # The uid and gid that Postgres runs as when we are root.
 
@@ -51,6 +56,8 @@ _LOG_BYTES_MAX = 16 * 1024 * 1024
 _STOP_SECONDS_MAX = 60.0  # As pg_ctl; a fast shutdown writes one checkpoint.
 _QUERY_SECONDS_MAX = 5.0
 _PAUSE_SECONDS = 0.02
+_LOOK_SECONDS = 0.5  # A look reads two small files.
+_RESTART_SECONDS_MIN, _RESTART_SECONDS_MAX = 0.25, 30.0  # Doubled from one start to the next.
 _COUNT = "SELECT count(*) FROM pg_database WHERE datname = 'amends'"
 _INITDB = "-A trust -U amends -E UTF8 --locale-provider=builtin --builtin-locale=C.UTF-8 --locale=C"
 # Of the wheel; the second holds libpq on Linux, the third on macOS.
@@ -113,19 +120,20 @@ class EmbeddedPostgres:
         self._account: _Account | None = None
         self._starting_lock = -1
         self._users: int | None = None
-        self._url: str | None = None
+        self._sockets: Path | None = None
 
     @property
     def url(self) -> str:
         """The `postgresql://` URL over the Unix socket; `EmbeddedPostgresError` unless started."""
-        if self._url is None:
+        if self._sockets is None:
             raise EmbeddedPostgresError("the embedded Postgres is not started; await start() first")
-        return self._url
+        return f"postgresql://amends@/amends?host={quote(str(self._sockets))}&port={_PORT}"
 
     async def start(self) -> str:
         """Set up, start or attach, wait until a query is answered, and return the URL.
 
-        Called again, it makes sure that the server is there. Cancelled, it leaves us stopped.
+        Called again, it makes sure that the server is there, under the same URL; if that fails, we
+        are still its user. Cancelled, it leaves us stopped.
 
         Raises:
             EmbeddedPostgresError: the server cannot be had. One that is merely slow (recovery) is
@@ -138,6 +146,34 @@ class EmbeddedPostgres:
             with contextlib.suppress(EmbeddedPostgresError):
                 await self.stop()
             raise
+
+    async def keep(self) -> None:
+        """Start the server again whenever it dies, until cancelled; for who has started it.
+
+        Backends of the dead one are waited for. From one start to the next the pause grows, to 30 s
+        at most, until a server has lived for longer than that. Each change is logged once.
+        """
+        pause, alive_since = _RESTART_SECONDS_MIN, time.monotonic()
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if self.server_pid() is not None:
+                if time.monotonic() - alive_since > _RESTART_SECONDS_MAX:
+                    pause = _RESTART_SECONDS_MIN
+                continue
+            log.error("postgres_lost")
+            is_told = False
+            while True:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _RESTART_SECONDS_MAX)
+                try:
+                    await self.start()
+                    break
+                except EmbeddedPostgresError as error:
+                    if not is_told:
+                        log.error("postgres_not_restarted", error=str(error))  # noqa: TRY400 - expected
+                    is_told = True
+            log.warning("postgres_restarted", pid=self.server_pid())
+            alive_since = time.monotonic()
 
     async def stop(self) -> None:
         """Use the server no more; the last user shuts it down and waits until it is gone.
@@ -168,18 +204,18 @@ class EmbeddedPostgres:
                 os.chown(self._directory, -1, self._account[1])
                 self._directory.chmod(self._directory.stat().st_mode | stat.S_IXGRP)
             with self._starting(patience):
+                is_new = self._users is None
                 if self._users is None:
                     self._users = os.open(self._lock("users"), os.O_RDWR | os.O_CREAT, 0o600)
                 fcntl.flock(self._users, fcntl.LOCK_SH)  # At once: only a starter may exclude.
                 try:
                     self._bring_up(patience)
                 except BaseException:
-                    if not patience.abandoned.is_set():  # If it is, `stop` follows.
+                    if is_new and not patience.abandoned.is_set():  # If it is, `stop` follows.
                         self._leave()
                     raise
-                host = quote(str(self._socket_directory()))
-                self._url = f"postgresql://amends@/amends?host={host}&port={_PORT}"
-                return self._url
+                self._sockets = self._socket_directory()
+                return self.url
 
     def _stop(self) -> None:
         with self._mutex:
@@ -195,7 +231,7 @@ class EmbeddedPostgres:
     def _leave(self) -> None:
         if self._users is not None:
             os.close(self._users)
-        self._users = self._url = None
+        self._users = self._sockets = None
 
     def _bring_up(self, patience: _Patience) -> None:
         """Attach to the server, or start it; wait for an answer; make the database if missing."""
@@ -209,7 +245,9 @@ class EmbeddedPostgres:
             else:
                 raise self._failure("did not start")
             if found is None and not patience.is_left():
-                raise self._failure("did not answer in time; start again if it is recovering")
+                raise self._failure(
+                    "did not answer in time: it recovers, or another container has it"
+                )
         if found == "0" and self._query("CREATE DATABASE amends", limit) is None:
             raise self._failure("did not create the database")
 
@@ -238,7 +276,8 @@ class EmbeddedPostgres:
             shutil.rmtree(leftover, ignore_errors=True)
         binaries = self._usable_binaries()
         self._set_up_cluster(binaries)
-        directory = _own_socket_directory(self._cluster, self._account)
+        # All users of the server before this one know that one's directory.
+        directory = self._sockets or _own_socket_directory(self._cluster, self._account)
         with contextlib.suppress(FileExistsError):
             directory.mkdir(mode=0o700)
         if self._account is not None and directory.lstat().st_uid == 0:
@@ -246,18 +285,17 @@ class EmbeddedPostgres:
         _check_private(directory, self._account)
         for stale in (_SOCKET, f"{_SOCKET}.lock"):
             (directory / stale).unlink(missing_ok=True)
-        recorded = self._recorded(0)
-        if recorded.isdecimal() and psutil.pid_exists(int(recorded)):
-            (self._cluster / "postmaster.pid").unlink()  # Another process has that number now.
+        (self._cluster / "postmaster.pid").unlink(missing_ok=True)  # Stale: nothing of it lives.
         if self._log.exists() and self._log.stat().st_size > _LOG_BYTES_MAX:
             self._log.replace(self._log.with_suffix(".log.1"))
         settings = [f"--{name}={value}" for name, value in self._settings.items()]
         postgres = [str(binaries / "postgres"), "-D", str(self._cluster)]
         command = [*postgres, *settings, "-k", str(directory)]
-        with _opened(self._lock("server")) as lock, _opened(self._log) as log:
+        with _opened(self._lock("server")) as lock, _opened(self._log) as output:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            to_log: dict[str, Any] = {"stdout": log, "stderr": log, **_surroundings(self._account)}
-            server = subprocess.Popen(command, pass_fds=(lock,), start_new_session=True, **to_log)
+            options: dict[str, Any] = {"stdout": output, "stderr": output, "pass_fds": (lock,)}
+            options |= _surroundings(self._account)
+            server = subprocess.Popen(command, start_new_session=True, **options)
         # No zombie is left whenever it dies, whether or not we still care.
         threading.Thread(target=server.wait, name="postgres-reaper", daemon=True).start()
 
@@ -332,7 +370,7 @@ class EmbeddedPostgres:
 
     def _recorded(self, line: int) -> str:
         """A line of postmaster.pid, counted from 0; empty if missing."""
-        with contextlib.suppress(OSError, IndexError):
+        with contextlib.suppress(OSError, IndexError, UnicodeError):
             return (self._cluster / "postmaster.pid").read_text().splitlines()[line].strip()
         return ""
 

@@ -22,10 +22,21 @@ import uvicorn
 
 from app.api import Readiness, create_api
 from app.clock import Clock
-from app.connectors import AiohttpTransport, HttpConnector
+from app.connectors import (
+    AiohttpTransport,
+    Connector,
+    Connectors,
+    Functions,
+    HttpConnector,
+    InvalidFunctions,
+    MeteredConnector,
+    PythonConnector,
+    load_functions,
+)
 from app.core.errors import InvalidDefinition, StoreUnavailable
 from app.embedded_postgres import EmbeddedPostgres
-from app.engine import Engine, Heart
+from app.engine import Engine, Heart, Surveyor, show_gauges
+from app.metrics import Metrics
 from app.operations import Context, publish_definition
 from app.schemas.documents import read_document
 from app.settings import Settings
@@ -35,6 +46,7 @@ from app.store import (
     Definitions,
     Journal,
     Replica,
+    Tally,
     Watch,
     Writer,
     check,
@@ -58,6 +70,10 @@ DATABASE_WAIT_SECONDS = 30.0
 REQUESTS_WAIT_SECONDS = 5
 EXIT_SECONDS_MAX = 28.0
 """Orchestrators kill after 30 s; before that we say so ourselves."""
+
+
+CALLBACKS_PATH = "/v1/callbacks/"
+"""Up to the token; see ``app.api.routes.callbacks``."""
 
 
 class Role(StrEnum):
@@ -89,6 +105,7 @@ class _Service:
     context: Context
     replica: Replica
     engine: Engine
+    metrics: Metrics
 
 
 async def serve(settings: Settings, *, role: Role) -> None:
@@ -103,21 +120,29 @@ async def serve(settings: Settings, *, role: Role) -> None:
             f"{settings.host!r}; set AMENDS_API_KEYS, or AMENDS_HOST=127.0.0.1"
         )
         raise CannotStart(message)
+    functions = _load_functions(settings.sagas_dir)
     listener = _bind(settings)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(listener.close)
         url = await stack.enter_async_context(_postgres(settings))
         store = await stack.enter_async_context(_open(url))
-        service = await stack.enter_async_context(_service(settings, store, role=role))
+        callbacks_url = f"{settings.public_url or _address(listener)}{CALLBACKS_PATH}"
+        service = await stack.enter_async_context(
+            _service(settings, store, role=role, functions=functions, callbacks_url=callbacks_url)
+        )
         await _run_api(settings, service, role=role, listener=listener)
 
 
 @contextlib.asynccontextmanager
-async def _service(settings: Settings, store: _Store, *, role: Role) -> AsyncIterator[_Service]:
+async def _service(
+    settings: Settings, store: _Store, *, role: Role, functions: Functions, callbacks_url: str
+) -> AsyncIterator[_Service]:
     """Everything that runs in the background, from the lease to the engine."""
+    metrics = Metrics(version=installed_version())
     clock = Clock()
     replica = Replica(store.beating, clock, role=role.value, lease_seconds=settings.lease_seconds)
     writer = Writer(store.writing)
+    writer.on_flush = metrics.note_commit
     definitions = Definitions(store.api)
     watch = Watch(store.api)
     journal = Journal(
@@ -127,19 +152,23 @@ async def _service(settings: Settings, store: _Store, *, role: Role) -> AsyncIte
         definitions=definitions,
         clock=clock,
         runs_engine=role is not Role.API,
+        callbacks_url=callbacks_url,
     )
     journal.listen(watch.notify)
+    journal.observe(Tally(metrics).observe)
     engine = Engine(
         database=store.engine,
         journal=journal,
         replica=replica,
         definitions=definitions,
-        connector=HttpConnector(
-            AiohttpTransport(connections_per_host_max=settings.connections_per_host)
-        ),
+        connector=_connector(settings, functions, metrics),
         clock=clock,
+        callbacks_url=callbacks_url,
+        secrets=settings.secrets,
+        metrics=metrics,
     )
     heart = Heart(replica, on_revoked=engine.lose_all)
+    show_gauges(metrics, writer=writer, replica=replica, engine=engine)
     async with contextlib.AsyncExitStack() as stack:
         async with store.api.write() as tx:
             tenant = await ensure_tenant(tx, DEFAULT_TENANT)
@@ -153,14 +182,32 @@ async def _service(settings: Settings, store: _Store, *, role: Role) -> AsyncIte
         )
         await replica.register()
         stack.push_async_callback(replica.retire)
-        for part in (writer, watch, heart):
+        for part in (writer, watch, heart, Surveyor(store.api, metrics)):
             await part.start()
             stack.push_async_callback(part.stop)
         await _publish_shipped(context, settings.sagas_dir)
         if role is not Role.API:
             await engine.start()
         stack.push_async_callback(engine.stop)
-        yield _Service(context=context, replica=replica, engine=engine)
+        yield _Service(context=context, replica=replica, engine=engine, metrics=metrics)
+
+
+def _connector(settings: Settings, functions: Functions, metrics: Metrics) -> Connector:
+    """The ways to the world, each metered under its name in definitions."""
+    transport = AiohttpTransport(connections_per_host_max=settings.connections_per_host)
+    http, python = HttpConnector(transport), PythonConnector(functions)
+    return Connectors(
+        http=MeteredConnector(http, metrics, name="http"),
+        python=MeteredConnector(python, metrics, name="python"),
+    )
+
+
+def _load_functions(directory: Path) -> Functions:
+    """The functions that definitions may call."""
+    try:
+        return load_functions(directory)
+    except InvalidFunctions as error:
+        raise CannotStart(str(error)) from error
 
 
 def _bind(settings: Settings) -> socket.socket:
@@ -191,7 +238,12 @@ async def _postgres(settings: Settings) -> AsyncIterator[str]:
     url = await postgres.start()
     try:
         await migrate(url)
-        yield url
+        keeping = asyncio.create_task(postgres.keep(), name="postgres")  # noqa: TID251 - owned: ended below
+        try:
+            yield url
+        finally:
+            keeping.cancel()
+            await asyncio.wait({keeping})
     finally:
         await postgres.stop()
 
@@ -289,6 +341,7 @@ async def _run_api(
         api_keys=settings.api_keys,
         readiness=readiness,
         version=installed_version(),
+        metrics=service.metrics,
         serves_sagas=role is not Role.ENGINE,
     )
     config = uvicorn.Config(
@@ -329,12 +382,15 @@ def _exit_now() -> None:
 
 
 def _announcement(settings: Settings, role: Role, listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    where = f"[{host}]" if ":" in host else host
-    announcement = f"amends listens on http://{where}:{port} (role {role.value})"
+    announcement = f"amends listens on {_address(listener)} (role {role.value})"
     if settings.api_keys:
         return announcement
     return f"{announcement}; no API key is configured: loopback only, and all may do all"
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 async def _readiness(context: Context, replica: Replica) -> Readiness:

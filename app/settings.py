@@ -5,6 +5,7 @@ import json
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import platformdirs
 from pydantic import Field, field_validator
@@ -21,7 +22,12 @@ def _default_data_dir() -> Path:
 class Settings(BaseSettings):
     """How this process runs. Each field is ``AMENDS_<NAME>`` in the environment."""
 
-    model_config = SettingsConfigDict(env_prefix="AMENDS_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="AMENDS_",
+        frozen=True,
+        extra="ignore",
+        hide_input_in_errors=True,  # a secret may be in it
+    )
 
     host: str = "127.0.0.1"
     """Address to listen on. Loopback unless API keys are set: see ``api_keys``."""
@@ -41,8 +47,17 @@ class Settings(BaseSettings):
     vars: Annotated[dict[str, Any], NoDecode] = Field(default_factory=dict)
     """A JSON object: ``vars.NAME`` in definitions. Every saga keeps the copy it started with."""
 
+    secrets: Annotated[dict[str, str], NoDecode] = Field(default_factory=dict, repr=False)
+    """A JSON object of texts: ``secrets.NAME`` in the requests of definitions. They are put in as a
+    request is sent, and stored nowhere: every replica that runs an engine needs them."""
+
     sagas_dir: Path = Path("sagas")
-    """Definitions that are published at start: every ``.yaml``, ``.yml`` and ``.json`` in it."""
+    """Definitions that are published at start: every ``.yaml``, ``.yml`` and ``.json`` in it; and
+    the functions that definitions may call, in its ``.py`` modules."""
+
+    public_url: str | None = None
+    """Where tools reach this service, as ``https://amends.example``: callback URLs begin with it.
+    Without it they begin with the host and port that it listens on."""
 
     lease_seconds: float = Field(default=6.0, ge=0.5, le=300.0)
     """A replica that has not renewed for so long is taken over. Shorter recovers sooner; longer
@@ -77,14 +92,20 @@ class Settings(BaseSettings):
     @field_validator("vars", mode="before")
     @classmethod
     def _parse(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        try:
-            parsed = json.loads(value or "{}")
-        except ValueError as error:
-            raise ValueError(f"AMENDS_VARS is not JSON: {error}") from error
+        return _read_object(value, name="AMENDS_VARS")
+
+    @field_validator("secrets", mode="before")
+    @classmethod
+    def _parse_secrets(cls, value: object) -> object:
+        parsed = _read_object(value, name="AMENDS_SECRETS")
         if not isinstance(parsed, dict):
-            raise ValueError("AMENDS_VARS must be a JSON object")  # noqa: TRY004 - pydantic's
+            return parsed
+        for name, secret in parsed.items():
+            if not (name.isidentifier() and name.isascii() and len(name) <= 64):
+                raise ValueError(f"AMENDS_SECRETS has a name that is no identifier: {name!r}")
+            if not isinstance(secret, str) or not secret:
+                message = f"AMENDS_SECRETS: {name!r} must be a text"  # never what it is
+                raise ValueError(message)
         return parsed
 
     @field_validator("database_url", mode="before")
@@ -96,6 +117,17 @@ class Settings(BaseSettings):
             raise ValueError("AMENDS_DATABASE_URL must begin with postgresql://")
         return value
 
+    @field_validator("public_url", mode="before")
+    @classmethod
+    def _absolute(cls, value: object) -> object:
+        if not isinstance(value, str) or value == "":
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query:
+            message = "AMENDS_PUBLIC_URL must be an absolute http or https URL without a query"
+            raise ValueError(message)
+        return value.rstrip("/")
+
     @property
     def is_loopback(self) -> bool:
         """Whether ``host`` is reached from this machine alone."""
@@ -105,3 +137,17 @@ class Settings(BaseSettings):
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+
+def _read_object(value: object, *, name: str) -> object:
+    """A JSON object out of an environment variable."""
+    if not isinstance(value, str):
+        return value
+    try:
+        parsed = json.loads(value or "{}")
+    except ValueError:
+        # Not what is wrong with it: the message would quote it.
+        raise ValueError(f"{name} is not JSON") from None
+    if not isinstance(parsed, dict):
+        raise ValueError(f"{name} must be a JSON object")  # noqa: TRY004 - pydantic's
+    return parsed

@@ -12,8 +12,10 @@ import signal
 import stat
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import override
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
@@ -21,6 +23,7 @@ import psutil
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
+from structlog.testing import capture_logs
 
 from app.embedded_postgres import EmbeddedPostgres, EmbeddedPostgresError
 from tests.waiting import wait_until
@@ -37,6 +40,15 @@ async def main() -> None:
     await postgres.stop()
 
 asyncio.run(main())
+"""
+
+SECOND_THREAD = """
+import os, sys, threading
+
+os.setuid(int(sys.argv[1]))
+thread = threading.Thread(target=sys.stdin.readline)
+thread.start()
+print(thread.native_id, flush=True)
 """
 
 REPOSITORY = Path(__file__).parents[1]
@@ -249,6 +261,100 @@ async def test_a_stale_pid_file_may_name_an_unrelated_process(
         assert psutil.pid_exists(other)
 
 
+async def test_a_stale_pid_file_may_name_a_thread(postgres: EmbeddedPostgres, used: Path) -> None:
+    """A pid file left by a killed server misleads nobody when a thread has its number by now."""
+    pid_file = used / "postgres" / "postmaster.pid"
+    _, rest = pid_file.read_text().split("\n", 1)
+    _end_server(used, signal.SIGKILL)
+    # Of the server's own user: Postgres believes in a number that it may send a signal to.
+    async with _thread_as(pid_file.stat().st_uid) as other:
+        pid_file.write_text(f"{other}\n{rest}")
+
+        await postgres.start()
+
+    assert await _ask(postgres.url, "SELECT 1") == 1
+
+
+@pytest.mark.parametrize("left_over", [b"", b"\xff\xfe"], ids=["empty", "garbage"])
+async def test_a_damaged_pid_file_does_not_block_the_next_start(
+    postgres: EmbeddedPostgres, used: Path, left_over: bytes
+) -> None:
+    """A pid file that a crash of the machine left without its content is no obstacle."""
+    _end_server(used, signal.SIGKILL)
+    (used / "postgres" / "postmaster.pid").write_bytes(left_over)
+
+    await postgres.start()
+
+    assert await _ask(postgres.url, "SELECT 1") == 1
+
+
+async def test_a_server_that_cannot_be_seen_from_here_is_left_alone(
+    postgres: EmbeddedPostgres, used: Path
+) -> None:
+    """Of two containers on one volume the second does not start, and takes nothing away."""
+    # It sees neither the processes of the first nor its socket, only its lock: as here, where the
+    # pid file names a process that is no server and a directory that is not there.
+    pid_file = used / "postgres" / "postmaster.pid"
+    true = pid_file.read_text()
+    lines = true.splitlines()
+    lines[0], lines[4] = str(os.getpid()), str(used / "elsewhere")
+    seen_elsewhere = "\n".join(lines)
+    pid_file.write_text(seen_elsewhere)
+    second = EmbeddedPostgres(used, start_seconds_max=0.5)
+
+    with pytest.raises(EmbeddedPostgresError, match="did not answer in time"):
+        await second.start()
+
+    assert pid_file.read_text() == seen_elsewhere
+    pid_file.write_text(true)
+    assert await _ask(postgres.url, "SELECT 1") == 1
+
+
+async def test_a_kept_server_is_started_again(
+    postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch, directory: Path
+) -> None:
+    """A kept server that is killed, twice, comes back with its data and under the same URL."""
+    url = postgres.url
+    await _ask(url, "CREATE TABLE kept AS SELECT 42 AS answer")
+    monkeypatch.setattr(tempfile, "tempdir", str(_made(directory)))
+
+    with capture_logs() as logs:
+        async with _kept(postgres):
+            for restarts in (1, 2):
+                os.kill(_server_pid(postgres), signal.SIGKILL)
+                is_back = partial(_has_event, logs, "postgres_restarted", times=restarts)
+                await wait_until(is_back, seconds_max=60)
+            answer = await _ask(url, "SELECT answer FROM kept")
+
+    assert answer == 42
+    assert postgres.url == url
+    assert _events(logs) == ["postgres_lost", "postgres_restarted"] * 2
+
+
+async def test_a_kept_server_that_cannot_come_back_is_tried_again(used: Path) -> None:
+    """While an orphaned backend lives no start succeeds; that is said once, and then it does."""
+    postgres = _Hasty(used)
+    url = await postgres.start()
+    connection = await asyncpg.connect(url)
+    backend = connection.get_server_pid()
+    os.kill(backend, signal.SIGSTOP)
+
+    with capture_logs() as logs:
+        async with _kept(postgres):
+            os.kill(_server_pid(postgres), signal.SIGKILL)
+            await wait_until(lambda: postgres.failures == 3, seconds_max=60)
+            url_meanwhile = postgres.url
+            os.kill(backend, signal.SIGCONT)
+            await wait_until(partial(_has_event, logs, "postgres_restarted"), seconds_max=60)
+
+    assert _events(logs) == ["postgres_lost", "postgres_not_restarted", "postgres_restarted"]
+    assert url_meanwhile == url
+    assert await _ask(url, "SELECT 1") == 1
+    await postgres.stop()
+    assert postgres.server_pid() is None
+    connection.terminate()
+
+
 async def test_a_backend_that_outlived_its_server_is_waited_for(
     postgres: EmbeddedPostgres, used: Path
 ) -> None:
@@ -275,7 +381,7 @@ async def test_a_slow_server_is_left_to_go_on(postgres: EmbeddedPostgres, used: 
     os.kill(pid, signal.SIGSTOP)
     hasty = EmbeddedPostgres(used, start_seconds_max=0.5)
 
-    with pytest.raises(EmbeddedPostgresError, match=r"recovering[\s\S]*ready to accept"):
+    with pytest.raises(EmbeddedPostgresError, match=r"recovers[\s\S]*ready to accept"):
         await hasty.start()
     os.kill(pid, signal.SIGCONT)
     await hasty.start()
@@ -457,6 +563,24 @@ async def test_root_copies_binaries_that_nobody_cannot_reach(
     await postgres.stop()
 
 
+class _Hasty(EmbeddedPostgres):
+    """Gives up early, and counts how often."""
+
+    def __init__(self, data_directory: Path) -> None:
+        super().__init__(data_directory)
+        self.failures = 0
+
+    @override
+    async def start(self) -> str:
+        try:
+            return await super().start()
+        except EmbeddedPostgresError:
+            self.failures += 1
+            raise
+        finally:
+            self._start_seconds_max = 0.5 if self.failures < 3 else 60.0
+
+
 async def _set_up(directory: Path) -> None:
     postgres = EmbeddedPostgres(directory)
     await postgres.start()
@@ -469,6 +593,37 @@ async def _ask(url: str, statement: str) -> object:
         return await connection.fetchval(statement)
     finally:
         await connection.close()
+
+
+def _events(logs: Sequence[Mapping[str, object]]) -> list[object]:
+    return [entry["event"] for entry in logs]
+
+
+def _has_event(logs: Sequence[Mapping[str, object]], event: str, *, times: int = 1) -> bool:
+    return _events(logs).count(event) == times
+
+
+@contextlib.asynccontextmanager
+async def _kept(postgres: EmbeddedPostgres) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as tasks:
+        keeping = tasks.create_task(postgres.keep())
+        yield
+        keeping.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _thread_as(uid: int) -> AsyncIterator[int]:
+    """Run a process of that user with a second thread; yield that thread's number."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", SECOND_THREAD, str(uid)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    try:
+        yield int(await process.stdout.readline())
+    finally:
+        await process.communicate(b"\n")
 
 
 def _server_pid(postgres: EmbeddedPostgres) -> int:

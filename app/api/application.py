@@ -9,8 +9,10 @@ from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 from app.api import documentation, problems
 from app.api.auth import Authentication
 from app.api.limits import BodyLimit
-from app.api.routes import definitions, events, health, sagas
+from app.api.routes import callbacks, definitions, events, health, language, sagas, verbs
 from app.api.routes.health import AskReadiness
+from app.api.routes.metrics import RequestTimes, router as metrics_router
+from app.metrics import Metrics
 from app.operations import Context
 
 _HEADERS = (
@@ -26,6 +28,7 @@ def create_api(
     api_keys: tuple[str, ...],
     readiness: AskReadiness,
     version: str,
+    metrics: Metrics | None = None,
     serves_sagas: bool = True,
     lifespan: Lifespan[FastAPI] | None = None,
 ) -> FastAPI:
@@ -33,13 +36,15 @@ def create_api(
 
     Args:
         context: as whom, and on what, operations run; opened and closed by the caller.
-        api_keys: one of them must come with every request, ``/health/`` apart; if there are none,
-            nobody is asked for one.
+        api_keys: one of them must come with every request, but for what ``auth`` leaves open; if
+            there are none, nobody is asked for one.
         readiness: asked at every ``GET /health/ready``.
         version: of the service, for the documentation.
-        serves_sagas: False leaves the health routes alone, for a replica that runs an engine only.
+        metrics: of the process, told at ``GET /metrics``; without any, requests alone are counted.
+        serves_sagas: False leaves health and metrics alone, for a replica that runs an engine only.
         lifespan: run around the time in which requests are served.
     """
+    metrics = metrics or Metrics(version=version)
     quiet: Any = {"tracing": False, "metrics": False, "logs": False, "operation_spans": False}
     app = FastAPI(
         title="Amends",
@@ -53,6 +58,7 @@ def create_api(
         lifespan=lifespan,
         telemetry=quiet,  # FastAPI's own would note what people send
         middleware=[
+            Middleware(RequestTimes, metrics=metrics),
             Middleware(_CommonHeaders),
             Middleware(problems.Unhandled),
             Middleware(Authentication, api_keys=api_keys),
@@ -61,9 +67,10 @@ def create_api(
     )
     app.state.context = context
     app.state.readiness = readiness
+    app.state.metrics = metrics
     problems.register(app)
-    routers = [sagas.router, definitions.router, events.router] if serves_sagas else []
-    for router in (*routers, health.router):
+    parts = (sagas, verbs, definitions, language, events, callbacks) if serves_sagas else ()
+    for router in (*(part.router for part in parts), health.router, metrics_router):
         # Not ``include_router``: requests would look for their route twice, router by router.
         app.router.routes.extend(router.routes)
     if serves_sagas:

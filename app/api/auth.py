@@ -15,8 +15,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.api.problems import respond_to
 from app.api.refusals import ForeignHost, Unauthorized
 
-OPEN_PREFIX = "/health/"
-"""What orchestrators ask without a key; it tells nothing about sagas."""
+_OPEN_PREFIXES = ("/health/", "/v1/callbacks/")
+"""What orchestrators ask, for it tells nothing about sagas; and where tools report, whom their
+token authorizes."""
+
+_OPEN_PATHS = frozenset({"/v1/definition-schema"})
+"""The language's schema: the same for everybody, and fetched by editors, which can send no key."""
 
 LOCAL_ACTOR = "local"
 _SCHEME = "bearer"
@@ -31,7 +35,7 @@ class Authentication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer 401."""
-        if scope["type"] != "http" or scope["path"].startswith(OPEN_PREFIX):
+        if scope["type"] != "http" or is_open(scope["path"]):
             await self._app(scope, receive, send)
             return
         host = _header(scope, b"host").decode("latin-1")
@@ -55,6 +59,11 @@ class Authentication:
         # All of them, whichever fits: the time taken tells nothing.
         fits = [hmac.compare_digest(given, digest) for digest in self._digests]
         return f"key:{given.hex()[:8]}" if any(fits) else None
+
+
+def is_open(path: str) -> bool:
+    """Whether no key is asked for at a path."""
+    return path in _OPEN_PATHS or path.startswith(_OPEN_PREFIXES)
 
 
 def _bearer_key(scope: Scope) -> bytes:

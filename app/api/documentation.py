@@ -12,13 +12,31 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api.headers import IDEMPOTENCY_KEY as KEY_PATTERN, WAIT_SECONDS_MAX
+from app.api.auth import is_open
+from app.api.headers import (
+    IDEMPOTENCY_KEY as KEY_PATTERN,
+    SCHEMA_MEDIA_TYPE,
+    SEQ,
+    WAIT_SECONDS_MAX,
+)
+from app.schemas.callbacks import CallbackRequest
 from app.schemas.definitions import DefinitionQuery
 from app.schemas.events import EventQuery
-from app.schemas.examples import DEFINITION, DEFINITION_YAML, PROBLEM, SAGA, START, VERB
+from app.schemas.examples import (
+    CALLBACK,
+    DEFINITION,
+    DEFINITION_YAML,
+    PLAN,
+    PROBLEM,
+    RESOLVE,
+    SAGA,
+    START,
+    VERB,
+)
 from app.schemas.problems import MEDIA_TYPE, Problem
-from app.schemas.sagas import SagaQuery, SagaResponse, StartSagaRequest, VerbRequest
+from app.schemas.sagas import SagaQuery, SagaResponse, StartSagaRequest
 from app.schemas.shapes import LABEL_NAME
+from app.schemas.verbs import ResolveRequest, RollbackPlanResponse, VerbRequest
 
 type Json = dict[str, Any]
 
@@ -26,6 +44,9 @@ DESCRIPTION = """\
 Runs what an agent does to the outside world as sagas: every action is stored together with the
 action that undoes it. Steps run forward and survive crashes; when one cannot succeed, what may have
 happened is undone, in reverse.
+
+`GET /v1/sagas/{id}` says where a saga stands, what it waits for, and in `verbs` what it can be told
+now. A saga that is `stuck` asks a person the question in `stuck`.
 
 Errors are problem details (RFC 9457): rely on `code`, show `detail` to people, and look at `effect`
 to know whether what was asked may have happened. Times are RFC 3339, UTC.
@@ -39,15 +60,23 @@ _EXAMPLES: Mapping[type[BaseModel], Json] = {
     SagaResponse: SAGA,
     StartSagaRequest: START,
     VerbRequest: VERB,
+    ResolveRequest: RESOLVE,
+    CallbackRequest: CALLBACK,
+    RollbackPlanResponse: PLAN,
 }
 
 _PROBLEMS: Mapping[int, str] = {
     400: "The body is not JSON (`malformed_json`).",
     401: "No key, or not one of the service's (`unauthorized`).",
-    404: "There is no such thing (`saga_not_found`, `definition_not_found`).",
+    403: "The request names another machine than this, and there are no keys (`foreign_host`).",
+    404: (
+        "There is no such thing (`saga_not_found`, `step_not_found`, `definition_not_found`, "
+        "`callback_not_found`)."
+    ),
     409: (
         "It cannot be so now: a live saga has the business key (`business_key_taken`; `saga` names "
-        "it), or the saga's state forbids it (`verb_refused`; see `possible_verbs`)."
+        "it), the saga's state forbids it (`verb_refused`; see `possible_verbs`), or it was "
+        "reported otherwise before (`callback_contradicts`)."
     ),
     413: "The body is larger than 1 MiB (`payload_too_large`).",
     415: "The body is announced as something else (`unsupported_media_type`).",
@@ -59,7 +88,7 @@ _PROBLEMS: Mapping[int, str] = {
     500: "A fault of ours (`internal_error`).",
     503: "Not now; ask again after `Retry-After` (`store_unavailable`, `fenced`, `row_refused`).",
 }
-_ALWAYS = (401, 500, 503)
+_ALWAYS = (401, 403, 500, 503)
 
 SAGA_HEADERS: Json = {
     "ETag": {"description": "The revision.", "schema": {"type": "string"}},
@@ -77,8 +106,8 @@ SAGA_HEADERS: Json = {
 PREFER = (
     "Prefer",
     (
-        "`wait=20` holds the answer until the saga is at rest (final, or stuck), for so many "
-        f"seconds at the most; {WAIT_SECONDS_MAX} is the longest (RFC 7240)."
+        "`wait=20` holds the answer until the saga is at rest (final, stuck or paused), for so "
+        f"many seconds at the most; {WAIT_SECONDS_MAX} is the longest (RFC 7240)."
     ),
     {"type": "string", "examples": ["wait=20"]},
 )
@@ -98,8 +127,17 @@ IF_NONE_MATCH = (
 LAST_EVENT_ID = (
     "Last-Event-ID",
     "Of a stream: the last `seq` that was seen; it goes on after it.",
-    {"type": "string", "pattern": "^[0-9]+$"},
+    {"type": "string", "pattern": f"^{SEQ}$"},
 )
+
+SCHEMA_RESPONSES: dict[int | str, Json] = {
+    200: {
+        "description": "The schema.",
+        "content": {SCHEMA_MEDIA_TYPE: {"schema": {"type": "object"}}},
+        "headers": {"ETag": {"description": "Of this release.", "schema": {"type": "string"}}},
+    },
+    304: {"description": "The client has this schema."},
+}
 
 STREAM_RESPONSES: dict[int | str, Json] = {
     200: {
@@ -225,7 +263,13 @@ def _drop_unused(document: Json) -> None:
 
 
 def _add_components(document: Json) -> None:
-    shapes: list[type[BaseModel]] = [StartSagaRequest, VerbRequest, Problem]
+    shapes: list[type[BaseModel]] = [
+        StartSagaRequest,
+        VerbRequest,
+        ResolveRequest,
+        CallbackRequest,
+        Problem,
+    ]
     queries: list[type[BaseModel]] = [SagaQuery, DefinitionQuery, EventQuery]
     _, found = models_json_schema(
         [(shape, "validation") for shape in (*shapes, *queries)], ref_template=_REFERENCE
@@ -251,7 +295,9 @@ def _add_security(document: Json, *, needs_key: bool) -> None:
     }
     key: Json = {_SECURITY_SCHEME: []}
     for path, operations in document["paths"].items():
-        if path.startswith("/health/"):
-            continue
+        never = {401, 403} if is_open(path) else {403} if needs_key else {401}
         for operation in operations.values():
-            operation["security"] = [key] if needs_key else [key, {}]
+            for status in never:
+                operation["responses"].pop(str(status), None)
+            if not is_open(path):
+                operation["security"] = [key] if needs_key else [key, {}]

@@ -10,7 +10,11 @@ WAIT_SECONDS_MAX = 60
 """Longer waits would be cut off by the proxies in between, which usually allow a minute."""
 
 EVENT_STREAM = "text/event-stream"
+SCHEMA_MEDIA_TYPE = "application/schema+json"
 _JSON = "application/json"
+
+SEQ = r"[0-9]{1,9}"
+"""Of an entry, as a ``Last-Event-ID`` tells it: no journal is longer."""
 
 IDEMPOTENCY_KEY = r"[\x20-\x7e]{1,255}"
 """Visible ASCII and spaces, as header fields have it (RFC 9110); 255 characters are plenty."""
@@ -57,6 +61,19 @@ def prefers_stream(request: Request) -> bool:
     if _JSON in liking and liking[_JSON] == stream > 0:
         return named.index(EVENT_STREAM) < named.index(_JSON)
     return stream > liking.get(_JSON, 0.0)
+
+
+def last_event_id(request: Request) -> int | None:
+    """The ``seq`` that the client of a stream saw last, or None if it did not say.
+
+    Raises:
+        InvalidRequest: no event had that id.
+    """
+    seen = request.headers.get("last-event-id")
+    if seen is None or re.fullmatch(SEQ, seen) is not None:
+        return None if seen is None else int(seen)
+    message = f"{seen[:60]!r} is the id of no event"
+    raise InvalidRequest([Fault(path="Last-Event-ID", message=message, accepted="a seq, as 7")])
 
 
 def idempotency_key(request: Request) -> str | None:

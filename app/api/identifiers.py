@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from app.core.errors import NotFound
-from app.core.identity import SagaId
+from app.core.identity import SagaId, StepId
 from app.schemas.shapes import DEFINITION_NAME_CHARACTERS_MAX, VERSION_MAX
 
 _SHOWN_CHARACTERS_MAX = 100
@@ -22,6 +22,17 @@ def saga_id_of(text: str) -> SagaId:
     if found is None or str(found) != text.lower():
         raise NotFound(kind="saga", name=text[:_SHOWN_CHARACTERS_MAX])
     return SagaId(found)
+
+
+def step_id_of(text: str) -> StepId:
+    """The step that a path names.
+
+    Raises:
+        NotFound: no step could have that id.
+    """
+    if len(text) > _SHOWN_CHARACTERS_MAX or not text.isprintable():
+        raise NotFound(kind="step", name=text[:_SHOWN_CHARACTERS_MAX])
+    return StepId(text)
 
 
 def definition_name_of(text: str) -> str:

@@ -21,6 +21,7 @@ from app.api.validation import faults_of
 from app.core.errors import (
     AmendsError,
     BusinessKeyTaken,
+    CallbackContradicts,
     CallerError,
     Fenced,
     InvalidDefinition,
@@ -47,6 +48,7 @@ _STATUS: Mapping[type[AmendsError], int] = {
     ForeignHost: 403,
     NotFound: 404,
     BusinessKeyTaken: 409,
+    CallbackContradicts: 409,
     VerbRefused: 409,
     PayloadTooLarge: 413,
     UnsupportedMediaType: 415,
@@ -141,9 +143,9 @@ class Unhandled:
             await self._app(scope, receive, note)
         except Exception:
             instance = f"urn:uuid:{uuid.uuid4()}"
-            # Escaped: a path may hold line breaks, and the log may be read by people.
-            method, path = scope["method"], ascii(scope["path"][:200])
-            log.exception("request_failed", instance=instance, method=method, path=path)
+            # Not the path itself: that of a callback ends with its token.
+            method, route = scope["method"], getattr(scope.get("route"), "path", None)
+            log.exception("request_failed", instance=instance, method=method, route=route)
             if is_started:
                 raise  # the server breaks the connection off: half an answer is none
             problem = _problem(

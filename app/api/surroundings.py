@@ -11,6 +11,7 @@ from fastapi import Path, Request
 from app.operations import Context
 
 SagaPath = Annotated[str, Path(description="Of the saga.", json_schema_extra={"format": "uuid"})]
+StepPath = Annotated[str, Path(description="Id of the step.")]
 DefinitionPath = Annotated[str, Path(description="Of the definition.")]
 VersionPath = Annotated[
     str, Path(description="From 1.", json_schema_extra={"pattern": "^[1-9][0-9]*$"})

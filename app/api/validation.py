@@ -7,6 +7,7 @@ from pydantic import BaseModel, ValidationError
 
 from app.core.errors import Fault, InvalidRequest
 from app.core.faults import child_path, did_you_mean, listed, shown
+from app.schemas.sagas import DOCUMENT_TAG, NAME_TAG
 from app.schemas.shapes import TIME_ACCEPTED
 
 _ACCEPTED: Mapping[str, str] = {
@@ -34,8 +35,9 @@ _ACCEPTED: Mapping[str, str] = {
 }
 """By pydantic's name of the error; filled with what it says of the rule."""
 
-_KEY = "[key]"
-"""What pydantic appends to a path if a name is at fault, not what stands under it."""
+_NO_PLACES = frozenset({"[key]", NAME_TAG, DOCUMENT_TAG})
+"""What pydantic puts into a path beside places: that a name is at fault, not what stands under it;
+and which of several shapes was meant."""
 
 
 def validated[ShapeT: BaseModel](shape: type[ShapeT], document: object) -> ShapeT:
@@ -85,7 +87,7 @@ def _message(found: Any, said: str) -> str:  # noqa: ANN401 - whatever was sent
 def _path(place: Sequence[str | int]) -> str:
     path = ""
     for part in place:
-        if part == _KEY:
+        if part in _NO_PLACES:
             continue
         # ``label.*`` stands for parameters whose names begin with ``label.``.
         path = child_path(path, part) if path or isinstance(part, int) else part.removesuffix(".*")

@@ -17,13 +17,15 @@ class OutgoingCall:
     Attributes:
         saga_id: whose step it is.
         step: the step in that saga.
-        call: ``action`` or ``compensation``.
+        call: ``action``, ``compensation`` or ``verify``.
         attempt: counts every request of this call, from 1.
         key: the idempotency key, the same at every attempt.
         request: as stored with the intent, the same at every attempt.
         timeout: limits one exchange as a whole: connect, send and answer. Waiting for a free
             connection comes before it, and is limited by the same length.
-        expired: whether ``send_by`` has passed. Asked right before the first byte; must be quick.
+        expired: whether ``send_by`` has passed. Asked right before the first byte, or before a
+            function is called, then in that function's thread; must be quick.
+        callback_url: where the tool is to post the outcome; None if the answer is the outcome.
     """
 
     saga_id: SagaId
@@ -34,6 +36,7 @@ class OutgoingCall:
     request: Request
     timeout: dt.timedelta
     expired: Callable[[], bool]
+    callback_url: str | None = None
 
 
 class Connector(Protocol):
@@ -42,7 +45,8 @@ class Connector(Protocol):
     * It sends at most once per ``attempt``: it never tries again by itself, and follows no
       redirect. Whether to repeat is the core's decision.
     * ``NotSent`` is said only where it is proved that no byte of the request left.
-    * Once ``attempt`` has ended without an answer, no byte of the request leaves any more.
+    * Once ``attempt`` has ended without an answer, no byte of the request leaves any more. (A
+      Python function may run on, and what it does is not in its connector's hands: see ``python``.)
     * What the tool does, down to the byte, is a value. Exceptions are bugs of ours, and
       cancellation, which is never swallowed.
     """

@@ -16,6 +16,7 @@ from app.connectors.transport import (
     TransportRequest,
 )
 from app.core.observation import NotSent, NotSentReason, Observation
+from app.core.requests import HttpRequest
 from app.version import DISTRIBUTION, installed_version
 
 
@@ -35,6 +36,7 @@ class HttpConnector:
     async def attempt(self, call: OutgoingCall) -> Observation:
         """Carry out one attempt and say what was seen; see ``Connector``."""
         request = call.request
+        assert isinstance(request, HttpRequest), request
         try:
             body = None if request.body is None else request.body.encode()
         except UnicodeEncodeError:
@@ -44,7 +46,7 @@ class HttpConnector:
             TransportRequest(
                 method=request.method,
                 url=request.url,
-                headers=self._headers(call),
+                headers=self._headers(call, request),
                 body=body,
             ),
             within=call.timeout,
@@ -58,7 +60,7 @@ class HttpConnector:
         """Close the transport."""
         await self._transport.close()
 
-    def _headers(self, call: OutgoingCall) -> tuple[tuple[str, str], ...]:
+    def _headers(self, call: OutgoingCall, request: HttpRequest) -> tuple[tuple[str, str], ...]:
         """Ours, then those of the definition whose names are not ours.
 
         What the body is and what answer is wanted is the definition's to say, if it does.
@@ -74,16 +76,18 @@ class HttpConnector:
             "Accept": "application/json",
             "Accept-Encoding": content_encoding.ACCEPTED,
         }
-        if call.request.body is not None and call.request.content_type is not None:
-            ours["Content-Type"] = call.request.content_type
-        if not call.request.headers:
+        if call.callback_url is not None:
+            ours["Amends-Callback-Url"] = call.callback_url
+        if request.body is not None and request.content_type is not None:
+            ours["Content-Type"] = request.content_type
+        if not request.headers:
             return tuple(ours.items())
-        given = {name.lower() for name, _ in call.request.headers}
+        given = {name.lower() for name, _ in request.headers}
         for name in ("User-Agent", "Accept", "Content-Type"):
             if name.lower() in given:
                 ours.pop(name, None)
         names = {name.lower() for name in ours}
-        theirs = (pair for pair in call.request.headers if pair[0].lower() not in names)
+        theirs = (pair for pair in request.headers if pair[0].lower() not in names)
         return (*ours.items(), *theirs)
 
 

@@ -4,9 +4,19 @@ import datetime as dt
 from dataclasses import replace
 
 from app.core.definition import Call
-from app.core.outcome import TryAgain, Unclear
+from app.core.identity import Direction
+from app.core.outcome import Acknowledged, TryAgain, Unclear
 from app.core.retry import backoff_delay
-from app.core.saga import CallState, CallStatus, Code, Doubt, Effect, Output, Problem
+from app.core.saga import (
+    CallState,
+    CallStatus,
+    Code,
+    Doubt,
+    Effect,
+    Output,
+    Problem,
+    Settling,
+)
 from app.core.turn import Turn
 
 FORGOTTEN = Problem(
@@ -15,6 +25,20 @@ FORGOTTEN = Problem(
 )
 """Why an uncertain call is not sent again after its ``key_lifetime``."""
 
+NOT_HEARD = Unclear(
+    problem=Problem(
+        code=Code.CALLBACK_TIMED_OUT, message="no callback told the outcome in the time for it"
+    ),
+    wait=None,
+)
+"""What an awaited callback that does not come means."""
+
+NOT_KNOWN = Problem(code=Code.UNKNOWN_OUTCOME, message="nobody can say whether it took effect")
+
+NOT_WAITED_FOR = Problem(
+    code=Code.UNKNOWN_OUTCOME,
+    message="the tool has taken it on, and the saga does not wait for its callback any more",
+)
 
 SENT_WITHIN = dt.timedelta(seconds=10)
 """An attempt leaves within about its sender's lease, or not at all."""
@@ -53,6 +77,58 @@ def closed(
     return after
 
 
+def acknowledged(state: CallState, call: Call, *, seen: Acknowledged, at: dt.datetime) -> CallState:
+    """The call once the tool has taken it on: the outcome comes by callback, or not in time.
+
+    The effect may come at any time now. What was told before an answer that was long under way
+    counts from the answer.
+    """
+    assert state.open is not None, state
+    assert call.callback is not None, state
+    doubt = Doubt(attempt=state.open.number, quiet_at=at + call.late_window)
+    return replace(
+        in_doubt(replace(state, open=None), doubt, at=at),
+        status=CallStatus.WAITING,
+        accepted=Output(value=seen.accepted),
+        due_at=at + call.callback.within,
+        error=None,
+    )
+
+
+def waiting(turn: Turn, state: CallState, call: Call) -> CallState:
+    """The call once the tool has told that it is at work: it gets more time.
+
+    But not beyond the deadline, by which an action has to be done.
+    """
+    assert call.callback is not None, state
+    due_at = turn.at + call.callback.within
+    deadline_at = turn.saga.facts.deadline_at
+    is_bound = state.direction is Direction.ACTION and not turn.saga.now.forward_only
+    if is_bound and deadline_at is not None:
+        due_at = max(min(due_at, deadline_at), state.due_at or turn.at)
+    doubt = Doubt(attempt=state.attempts, quiet_at=turn.at + call.late_window)
+    after = in_doubt(state, doubt, at=turn.at)
+    return replace(after, status=CallStatus.WAITING, due_at=due_at)
+
+
+def not_waited_for(state: CallState, call: Call, *, at: dt.datetime) -> CallState:
+    """A call that waits for its callback, once nobody does any more: in doubt from now on."""
+    doubt = Doubt(attempt=state.attempts, quiet_at=at + call.late_window)
+    return in_doubt(state, doubt, at=at)
+
+
+def not_heard(state: CallState, call: Call, *, at: dt.datetime) -> CallState:
+    """The call after no callback came in time: that attempt has failed, its effect is unknown."""
+    return replace(
+        not_waited_for(state, call, at=at),
+        status=CallStatus.RUNNING,
+        tries=state.tries + 1,
+        failures=state.failures + 1,
+        due_at=None,
+        error=NOT_HEARD.problem,
+    )
+
+
 def lost(turn: Turn, state: CallState) -> CallState:
     """The call after its sender was lost: the attempt may or may not have left.
 
@@ -74,12 +150,12 @@ def backing_off(turn: Turn, state: CallState, call: Call) -> CallState | None:
 
     Args:
         turn: for the time and the seed.
-        state: closed, its failures counted.
+        state: closed, its failures counted. Lost attempts do not count.
         call: for the limits.
     """
     if state.failures >= call.retry.max_attempts:
         return None
-    delay = backoff_delay(call.retry, failures=state.tries, seed=turn.event.seed)
+    delay = backoff_delay(call.retry, failures=max(state.tries, 1), seed=turn.event.seed)
     due_at = max(turn.at + delay, state.not_before or turn.at)
     elapsed_max = call.retry.max_elapsed
     if elapsed_max is not None and due_at > state.round_started_at + elapsed_max:
@@ -97,6 +173,13 @@ def may_resend(state: CallState, call: Call, *, at: dt.datetime) -> bool:
     """
     margin = min(call.timeout + SENT_WITHIN, call.key_lifetime / 10)
     return not state.uncertain or at <= state.first_sent_at + call.key_lifetime - margin
+
+
+def close_question(turn: Turn, subject: CallState) -> None:
+    """Ask no more about a call: something else has told, or nobody waits for the answer."""
+    question = turn.saga.call(subject.step, subject.direction.verifier)
+    if question is not None and question.status.is_under_way:
+        turn.put(given_up(turn, question, effect=Effect.NONE, problem=question.error))
 
 
 def fresh_round(turn: Turn, state: CallState) -> CallState:
@@ -119,11 +202,14 @@ def fresh_round(turn: Turn, state: CallState) -> CallState:
 
 def succeeded(turn: Turn, state: CallState, output: Output | None) -> CallState:
     """The call once its effect surely exists. An attempt still out can do so until it is quiet."""
+    if state.direction.subject is None:
+        close_question(turn, state)
     return replace(
         state if state.open is None else lost(turn, state),
         status=CallStatus.SUCCEEDED,
         effect=Effect.DONE,
         due_at=None,
+        settling=Settling.NOT_ASKED,
         output=output,
         error=None,
         finished_at=turn.at,
@@ -131,8 +217,10 @@ def succeeded(turn: Turn, state: CallState, output: Output | None) -> CallState:
     )
 
 
-def given_up(turn: Turn, state: CallState, *, effect: Effect, problem: Problem) -> CallState:
+def given_up(turn: Turn, state: CallState, *, effect: Effect, problem: Problem | None) -> CallState:
     """The call once nothing more is tried."""
+    if state.direction.subject is None:
+        close_question(turn, state)
     return replace(
         state,
         status=CallStatus.FAILED,

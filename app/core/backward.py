@@ -1,17 +1,20 @@
 """Going back: settle what is unknown, then undo in reverse, one at a time.
 
 What is undone is every step whose effect is done or unknown, never one whose effect is none. The
-next compensation is sent only when the one before is settled.
+order is the reverse of the graph; among steps that are free to go, the one that was completed last
+comes first, and one of unknown effect counts as last. The next compensation is sent only when the
+one before is settled. What is irreversible, or whose undo a person renounced, is left: residue.
 """
 
 from dataclasses import replace
 
-from app.core import attempts
+from app.core import attempts, verifying
 from app.core.definition import Step
 from app.core.events import AttemptObserved
 from app.core.expressions import ExpressionFailed
 from app.core.identity import Direction
 from app.core.outcome import (
+    Acknowledged,
     AlreadyGone,
     Refused,
     Succeeded,
@@ -19,7 +22,8 @@ from app.core.outcome import (
     Unclear,
     classify_compensation,
 )
-from app.core.rendering import render_compensation
+from app.core.rendering import render_request, undo_roots
+from app.core.residue import is_left, live_steps, undo_rank
 from app.core.saga import (
     CallState,
     CallStatus,
@@ -28,32 +32,57 @@ from app.core.saga import (
     Problem,
     Question,
     SagaStatus,
+    Settling,
 )
+from app.core.settling import settle
 from app.core.turn import Turn
+from app.core.verifying import Learned
 
 
 def advance(turn: Turn) -> None:
     """Do what is due going back: wait, settle, open the next compensation, or finish."""
-    if _follows_a_call(turn):
-        return
-    for step in reversed(turn.definition.steps):
-        action = turn.saga.call(step.id, Direction.ACTION)
-        if action is None or action.effect is Effect.NONE:
+    if turn.saga.has_open_calls:
+        return  # whatever is out is followed to its end
+    _end_needless(turn)
+    while (step := _next(turn)) is not None:
+        if not _undo(turn, step):
+            _check(turn, step)
+            return
+    remains = any(True for _ in live_steps(turn.definition, turn.saga))
+    turn.become(SagaStatus.PARTIALLY_COMPENSATED if remains else SagaStatus.COMPENSATED)
+
+
+def _end_needless(turn: Turn) -> None:
+    """An undo is over, too, once it is known that there is nothing to be undone."""
+    for state in tuple(turn.saga.calls.values()):
+        is_wanted = state.status not in {CallStatus.SUCCEEDED, CallStatus.SKIPPED}
+        if state.direction is not Direction.COMPENSATION or not is_wanted:
             continue
-        _undo(turn, step, action)
-        return
-    turn.become(SagaStatus.COMPENSATED)
+        if turn.saga.step_effect(state.step) is Effect.NONE:
+            turn.put(attempts.succeeded(turn, state, None))
+
+
+def _check(turn: Turn, step: Step) -> None:
+    """A compensation that has failed needs a person; the earlier ones wait."""
+    undo = turn.saga.call(step.id, Direction.COMPENSATION)
+    failed = undo is not None and undo.status is CallStatus.FAILED
+    if undo is not None and failed and turn.saga.status is SagaStatus.COMPENSATING:
+        problem = undo.error or attempts.NOT_KNOWN
+        turn.get_stuck(Question.HOW_TO_UNDO, step=step.id, problem=problem)
 
 
 def observe(turn: Turn, step: Step, state: CallState, fact: AttemptObserved) -> None:
     """Conclude the answer to the attempt of a compensation that is out."""
-    call = step.compensation
+    assert state.open is not None, state
+    call = step.call(Direction.COMPENSATION)
     action = turn.saga.call(step.id, Direction.ACTION)
     assert action is not None, step.id
     verdict = classify_compensation(call, fact.observation, now=turn.at)
     match verdict:
         case Succeeded():
             undone(turn, replace(state, open=None), action)
+        case Acknowledged():
+            turn.put(attempts.acknowledged(state, call, seen=verdict, at=turn.at))
         case AlreadyGone():
             if attempts.is_quiet(action, at=turn.at):
                 undone(turn, replace(state, open=None), action)
@@ -61,18 +90,13 @@ def observe(turn: Turn, step: Step, state: CallState, fact: AttemptObserved) -> 
                 # Nothing is there yet; the action may still arrive. Ask again once it cannot.
                 _ask_again_when_quiet(turn, state, action, verdict.problem)
         case Refused():
-            assert state.open is not None, state
             effect = Effect.NONE if verdict.proves_none else state.open.known_before
             if state.uncertain:
                 effect = Effect.UNKNOWN
-            _give_up(turn, state, effect=effect, problem=verdict.problem)
+            give_up(turn, state, effect=effect, problem=verdict.problem)
         case TryAgain() | Unclear():
             after = attempts.closed(state, call, verdict, at=turn.at)
-            again = attempts.backing_off(turn, after, call)
-            if again is not None:
-                turn.put(again)
-            else:
-                _give_up(turn, after, effect=after.effect, problem=verdict.problem)
+            _try_again(turn, step, after, problem=verdict.problem)
 
 
 def undone(turn: Turn, state: CallState, action: CallState) -> None:
@@ -89,93 +113,180 @@ def lose(turn: Turn, state: CallState) -> None:
     turn.put(attempts.lost(turn, state))
 
 
-def _follows_a_call(turn: Turn) -> bool:
-    """Whatever is out is followed to its end: an action, or the compensation of another step."""
-    return any(call.open is not None for call in turn.saga.calls.values())
+def learn(turn: Turn, step: Step, state: CallState, learned: Learned) -> None:
+    """Go on with what asking about a compensation's effect has come to."""
+    action = turn.saga.call(step.id, Direction.ACTION)
+    assert action is not None, step.id
+    match learned.effect:
+        case Effect.DONE:
+            undone(turn, state, action)
+        case Effect.NONE if _may_try_more(turn, step, state):
+            # Surely without effect, and its key may be forgotten: once more, under a fresh one.
+            again = _fresh(turn, step, before=state)
+            turn.put(
+                replace(
+                    again,
+                    tries=state.tries,
+                    failures=state.failures,
+                    round_started_at=state.round_started_at,
+                )
+            )
+        case effect:
+            give_up(turn, state, effect=effect, problem=learned.problem)
 
 
-def _undo(turn: Turn, step: Step, action: CallState) -> None:
-    """Bring one step nearer to having no effect."""
+def not_heard(turn: Turn, step: Step, state: CallState) -> None:
+    """No callback has told the compensation's outcome in time: it is sent again."""
+    after = attempts.not_heard(state, step.call(Direction.COMPENSATION), at=turn.at)
+    _try_again(turn, step, after, problem=attempts.NOT_HEARD.problem)
+
+
+def begin_anew(turn: Turn, step: Step) -> None:
+    """Undo a step under a fresh key, with fresh limits, as soon as that may be sent."""
+    before = turn.saga.call(step.id, Direction.COMPENSATION)
+    turn.put(_fresh(turn, step, before=before))
+
+
+def _next(turn: Turn) -> Step | None:
+    """The step to be undone now; None once nothing is left to undo.
+
+    Of those that are free to go, one that was begun comes before one that was not; but what comes
+    back later in the graph holds up even that.
+    """
+    waiting = [
+        (step, action)
+        for step, action in live_steps(turn.definition, turn.saga)
+        if not is_left(step, action, turn.saga.call(step.id, Direction.COMPENSATION))
+    ]
+    ids = {step.id for step, _ in waiting}
+    free = [
+        ((_is_begun(turn, action), *undo_rank(turn.saga, action, index=index)), step)
+        for index, (step, action) in enumerate(waiting)
+        if ids.isdisjoint(turn.definition.graph.descendants[step.id])
+    ]
+    return max(free, key=lambda each: each[0])[1] if free else None
+
+
+def _is_begun(turn: Turn, action: CallState) -> bool:
+    """Whether a step is being undone, or its effect being settled for that."""
+    undo = turn.saga.call(action.step, Direction.COMPENSATION)
+    if undo is not None and undo.status.is_under_way:
+        return True
+    return (
+        action.settling in {Settling.BY_VERIFY, Settling.BY_RESEND} and action.status.is_under_way
+    )
+
+
+def _undo(turn: Turn, step: Step) -> bool:
+    """Bring one step nearer to having no effect; True if the next one's turn has come."""
+    action = _action(turn, step)
     state = turn.saga.call(step.id, Direction.COMPENSATION)
-    if state is not None and state.status in {CallStatus.RUNNING, CallStatus.BACKING_OFF}:
-        _resume(turn, step, state)
-        return
-    if action.effect is Effect.UNKNOWN and _settle(turn, step, action):
-        return
+    if state is not None and state.status.is_under_way:
+        _follow(turn, step, state)
+        return False
+    if state is not None and state.status is CallStatus.FAILED:
+        return False
+    if action.effect is Effect.UNKNOWN and settle(turn, step, action):
+        return False
+    if step.irreversible:
+        return True
+    action = _action(turn, step)
     # A tool that honours keys answers a late arrival from memory; any other would act on it, and
     # so bring back what was undone before it came.
     may_come_back = action.effect is Effect.UNKNOWN or not step.action.idempotent
     if may_come_back and not attempts.is_quiet(action, at=turn.at):
         turn.wake_at(action.quiet_at)
-        return
-    _begin(turn, step, action, before=state)
+        return False
+    _send_first(turn, step, _fresh(turn, step, before=state))
+    return False
 
 
-def _settle(turn: Turn, step: Step, action: CallState) -> bool:
-    """Ask the tool about an unknown effect by sending the same key and bytes again.
+def _follow(turn: Turn, step: Step, state: CallState) -> None:
+    """Do what is due for a compensation that has begun."""
+    match state.status:
+        case CallStatus.WAITING if not turn.is_due(state):
+            turn.wake_at(state.due_at)
+        case CallStatus.WAITING:
+            not_heard(turn, step, state)
+            after = turn.saga.call(step.id, Direction.COMPENSATION)
+            if after is not None and after.status is CallStatus.BACKING_OFF:
+                _resume(turn, step, after)
+        case CallStatus.VERIFYING:
+            learned = verifying.follow(turn, step, state)
+            if learned is not None:
+                learn(turn, step, state, learned)
+        case _ if state.request is None:
+            _send_first(turn, step, state)
+        case _:
+            _resume(turn, step, state)
 
-    It is a question: what it creates is undone. Returns whether there is, or will be, an answer.
+
+def _fresh(turn: Turn, step: Step, *, before: CallState | None) -> CallState:
+    """The compensation, not yet sent, in its first or next generation.
+
+    An undo that succeeded and is owed again was overtaken: its key would replay the old answer.
     """
-    call = step.action
-    if action.settling:
-        if action.status is CallStatus.FAILED:
-            return False
-        too_late = turn.limit_reached or not attempts.may_resend(action, call, at=turn.at)
-        if turn.is_due(action) and too_late:
-            problem = attempts.FULL if turn.limit_reached else attempts.FORGOTTEN
-            turn.put(attempts.given_up(turn, action, effect=action.effect, problem=problem))
-            return False
-        turn.resume(action, call)
-        return True
-    possible = (
-        not turn.limit_reached
-        and call.may_be_asked_again
-        and action.request is not None
-        and attempts.may_resend(action, call, at=turn.at)
-    )
-    if possible:
-        question = replace(attempts.fresh_round(turn, action), settling=True)
-        turn.put(question)
-        turn.resume(question, call)
-    return possible
+    generation = 0 if before is None else before.generation + 1
+    return turn.begin(step.id, Direction.COMPENSATION, generation=generation, before=before)
 
 
-def _begin(turn: Turn, step: Step, action: CallState, *, before: CallState | None) -> None:
-    """Render the compensation and open its first intent, or its first of a new generation."""
+def _send_first(turn: Turn, step: Step, state: CallState) -> None:
+    """Render the compensation and open the first intent of its generation."""
     if not turn.may_open:
         turn.owed = True
         return
-    # An undo that succeeded and is owed again was overtaken: its key would replay the old answer.
-    generation = 0 if before is None else before.generation + 1
-    state = turn.begin(step.id, Direction.COMPENSATION, generation=generation, before=before)
     if turn.limit_reached:
-        _give_up(turn, state, effect=Effect.NONE, problem=attempts.FULL)
+        give_up(turn, state, effect=Effect.NONE, problem=attempts.FULL)
         return
+    action = _action(turn, step)
+    call = step.call(Direction.COMPENSATION)
+    url = turn.callback_url(state)
+    failure = turn.saga.now.failure
     try:
-        request = render_compensation(
-            step.compensation.request,
-            turn.saga,
-            step=step.id,
-            key=state.key,
-            failure=turn.saga.now.failure,
-        )
+        roots = undo_roots(action, key=state.key, callback_url=url, failure=failure)
+        request = render_request(call.request, turn.saga, roots)
     except ExpressionFailed as error:
         unknown = action.effect is Effect.UNKNOWN
         question = Question.DID_IT_TAKE_EFFECT if unknown else Question.HOW_TO_UNDO
         problem = Problem(code=Code.INVALID_EXPRESSION, message=str(error))
         turn.get_stuck(question, step=step.id, problem=problem)
         return
-    turn.open_first(state, step.compensation, request)
+    turn.open_first(state, call, request)
 
 
 def _resume(turn: Turn, step: Step, state: CallState) -> None:
     """Open the next attempt of a compensation, unless the tool may have forgotten its key."""
+    call = step.call(Direction.COMPENSATION)
     if turn.limit_reached:
-        _give_up(turn, state, effect=state.effect, problem=attempts.FULL)
-    elif attempts.may_resend(state, step.compensation, at=turn.at):
-        turn.resume(state, step.compensation)
+        give_up(turn, state, effect=state.effect, problem=attempts.FULL)
+    elif attempts.may_resend(state, call, at=turn.at):
+        turn.resume(state, call)
     else:
-        _give_up(turn, state, effect=Effect.UNKNOWN, problem=attempts.FORGOTTEN)
+        _ask_or_give_up(turn, step, state, problem=attempts.FORGOTTEN)
+
+
+def _try_again(turn: Turn, step: Step, state: CallState, *, problem: Problem) -> None:
+    again = attempts.backing_off(turn, state, step.call(Direction.COMPENSATION))
+    if again is not None:
+        turn.put(again)
+    else:
+        _ask_or_give_up(turn, step, state, problem=problem)
+
+
+def _ask_or_give_up(turn: Turn, step: Step, state: CallState, *, problem: Problem) -> None:
+    """Nothing more is sent: ask what became of it, if somebody can be asked, or give up."""
+    if state.effect is Effect.UNKNOWN and step.call(Direction.COMPENSATION).verify is not None:
+        learned = verifying.ask(turn, step, replace(state, error=problem))
+        if learned is None:
+            return
+        problem = learned.problem
+    give_up(turn, state, effect=state.effect, problem=problem)
+
+
+def _may_try_more(turn: Turn, step: Step, state: CallState) -> bool:
+    """Whether a compensation that had no effect may be sent once more within its limits."""
+    clear = replace(state, uncertain=False)
+    return attempts.backing_off(turn, clear, step.call(Direction.COMPENSATION)) is not None
 
 
 def _ask_again_when_quiet(
@@ -194,7 +305,20 @@ def _ask_again_when_quiet(
     )
 
 
-def _give_up(turn: Turn, state: CallState, *, effect: Effect, problem: Problem) -> None:
+def renounce(turn: Turn, step: Step) -> None:
+    """Leave a step's effect as it is: a person does not want it undone."""
+    state = turn.saga.call(step.id, Direction.COMPENSATION) or _fresh(turn, step, before=None)
+    ended = replace(state, due_at=None, finished_at=turn.at, concluded_seq=turn.seq)
+    turn.put(replace(ended, status=CallStatus.SKIPPED))
+
+
+def _action(turn: Turn, step: Step) -> CallState:
+    """The action of a step that has begun."""
+    action = turn.saga.call(step.id, Direction.ACTION)
+    assert action is not None, step.id
+    return action
+
+
+def give_up(turn: Turn, state: CallState, *, effect: Effect, problem: Problem) -> None:
     """The compensation failed: a person has to help; earlier compensations wait."""
     turn.put(attempts.given_up(turn, state, effect=effect, problem=problem))
-    turn.get_stuck(Question.HOW_TO_UNDO, step=state.step, problem=problem)

@@ -5,11 +5,13 @@ valid one is.
 """
 
 import datetime as dt
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app.core.expressions import Template
-from app.core.identity import StepId
+from app.core.graph import Graph
+from app.core.identity import Direction, StepId
 from app.core.json_value import JsonValue
 from app.core.retry import RetryPolicy
 
@@ -22,6 +24,8 @@ class OnUnknown(StrEnum):
 
     RESEND = "resend"
     """The same key and the same bytes again."""
+    VERIFY = "verify"
+    """The step's ``verify`` is asked."""
     GIVE_UP = "give_up"
     """The step has failed, with effect unknown."""
 
@@ -54,6 +58,82 @@ class HttpTemplate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionTemplate:
+    """A call of a Python function with ``${{ }}`` in its arguments.
+
+    Attributes:
+        function: ``module.function``.
+        arguments: renders to an object, by parameter name.
+    """
+
+    function: str
+    arguments: Template
+
+    @property
+    def references(self) -> frozenset[tuple[str, ...]]:
+        """What its expressions refer to, as ``Template.references``."""
+        return self.arguments.references
+
+
+type RequestTemplate = HttpTemplate | FunctionTemplate
+"""What is sent, by connector."""
+
+
+class Means(StrEnum):
+    """What an answer means where a definition says so itself."""
+
+    SUCCEEDED = "succeeded"
+    REFUSED = "refused"
+    RETRY = "retry"
+    UNKNOWN = "unknown"
+    WAITING = "waiting"
+    """Accepted: the outcome comes by callback."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """A rule that goes before the table of ``outcome``, for answers of a given kind.
+
+    Attributes:
+        status: that the answer must have; None for any.
+        when: a condition over ``response``; None if the status says it all.
+        means: what such an answer means.
+    """
+
+    status: int | None
+    when: Template | None
+    means: Means
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callback:
+    """The answer only acknowledges; the outcome comes by webhook.
+
+    Attributes:
+        within: from the acknowledgement, or from the last ``in_progress``.
+    """
+
+    within: dt.timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verify:
+    """A question to the tool: did the call take effect?
+
+    Attributes:
+        call: what is sent; it has no effect itself.
+        done: a condition over ``response`` and what a compensation sees: it took effect.
+        none: the same: it did not.
+        output: what the call returned, out of the answer; None for null.
+    """
+
+    call: "Call"
+    done: Template
+    none: Template
+    output: Template | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One call of a step: what is sent, and how answers and silence are treated.
 
@@ -66,29 +146,73 @@ class Call:
         key_lifetime: how long the tool remembers a key; after it an uncertain attempt is never
             sent again.
         late_window: how long after its uncertain end an attempt may still take effect.
+        responses: rules for answers; the first that fits holds.
+        callback: set if the answer only acknowledges.
+        verify: the question about this call's effect; None if nobody can be asked.
     """
 
-    request: HttpTemplate
+    request: RequestTemplate
     timeout: dt.timedelta
     retry: RetryPolicy
     idempotent: bool
     on_unknown: OnUnknown
     key_lifetime: dt.timedelta
     late_window: dt.timedelta
+    responses: tuple[Response, ...] = ()
+    callback: Callback | None = None
+    verify: Verify | None = None
 
     @property
     def may_be_asked_again(self) -> bool:
         """Whether sending the same bytes once more is harmless, so that it can settle a doubt."""
-        return self.idempotent or self.request.method in SAFE_TO_RESEND
+        return self.idempotent or self.method in SAFE_TO_RESEND
+
+    @property
+    def method(self) -> str | None:
+        """Of an HTTP request; None for any other."""
+        return self.request.method if isinstance(self.request, HttpTemplate) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """An action and the call that undoes it."""
+    """An action, the call that undoes it, and when it is its turn.
+
+    Attributes:
+        needs: the steps that it waits for.
+        when: a condition; the step is skipped where it is false. None for always.
+        compensation: None exactly for ``read_only`` and ``irreversible`` steps.
+        read_only: there is nothing to undo.
+        irreversible: what it did stays, and is residue.
+        pivot: the point of no return: once it is done, the saga only goes forward.
+        optional: the saga goes on without it.
+        default: its output then; None for null.
+    """
 
     id: StepId
     action: Call
-    compensation: Call
+    compensation: Call | None
+    needs: tuple[StepId, ...] = ()
+    when: Template | None = None
+    read_only: bool = False
+    irreversible: bool = False
+    pivot: bool = False
+    optional: bool = False
+    default: Template | None = None
+
+    def find_call(self, direction: Direction) -> Call | None:
+        """One of the step's calls; None if it has no such call."""
+        subject = direction.subject
+        if subject is not None:
+            asked = self.find_call(subject)
+            verify = None if asked is None else asked.verify
+            return None if verify is None else verify.call
+        return self.action if direction is Direction.ACTION else self.compensation
+
+    def call(self, direction: Direction) -> Call:
+        """One of the step's calls; the caller knows that it exists."""
+        call = self.find_call(direction)
+        assert call is not None, (self.id, direction)
+        return call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +225,8 @@ class Definition:
         description: for people.
         input_schema: JSON Schema 2020-12, or None for any input.
         deadline: the forward phase ends by then, counted from the start; None for none.
-        steps: in order; a step waits for the one before it.
+        steps: in the order of the file.
+        graph: which of them wait for which.
         output: what a completed saga returns; None for null.
         document: the document it was made from, as JSON.
     """
@@ -112,12 +237,24 @@ class Definition:
     input_schema: JsonValue
     deadline: dt.timedelta | None
     steps: tuple[Step, ...]
+    graph: Graph
     output: Template | None
     document: JsonValue
+    _by_id: Mapping[StepId, Step] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_id", {step.id: step for step in self.steps})
 
     def step(self, step: StepId) -> Step:
         """The step of that id; the caller knows that it exists."""
-        for candidate in self.steps:
-            if candidate.id == step:
-                return candidate
-        raise KeyError(step)
+        return self._by_id[step]
+
+    @property
+    def in_order(self) -> Iterator[Step]:
+        """The steps, each after those that it needs."""
+        return map(self.step, self.graph.order)
+
+    @property
+    def pivot(self) -> Step | None:
+        """The point of no return; None if there is none."""
+        return next((step for step in self.steps if step.pivot), None)

@@ -10,7 +10,8 @@
     │   ├── PayloadTooLarge          more bytes than the limit
     │   ├── KeyReused                the Idempotency-Key came with another body
     │   ├── BusinessKeyTaken         a live saga has this business key
-    │   └── VerbRefused              the saga's state does not allow it
+    │   ├── VerbRefused              the saga's state does not allow it
+    │   └── CallbackContradicts      a tool has reported something else before
     └── ServiceError                 ours; the same request may succeed later
         ├── StoreUnavailable         the database does not answer
         ├── SchemaBehind             the database's schema is not this release's
@@ -145,6 +146,19 @@ class VerbRefused(CallerError):
         self.possible = tuple(possible)
         allowed = ", ".join(self.possible) or "none"
         super().__init__(f"a {status} saga cannot be told to {verb}; possible now: {allowed}")
+
+
+class CallbackContradicts(CallerError):
+    """A tool reports something else than before; both are kept."""
+
+    code = "callback_contradicts"
+
+    def __init__(self, *, saga: UUID, step: str) -> None:
+        self.saga = saga
+        super().__init__(
+            f"step {step!r} of saga {saga} was reported otherwise before; this is kept as evidence,"
+            " and a person is alerted"
+        )
 
 
 class StoreUnavailable(ServiceError):

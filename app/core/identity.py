@@ -24,10 +24,30 @@ CallKey = NewType("CallKey", UUID)
 
 
 class Direction(StrEnum):
-    """Which of a step's two calls is meant."""
+    """Which of a step's calls is meant: one of the two with an effect, or the question about it."""
 
     ACTION = "action"
     COMPENSATION = "compensation"
+    VERIFY = "verify"
+    """Asks whether the action took effect."""
+    COMPENSATION_VERIFY = "compensation_verify"
+    """Asks whether the compensation did."""
+
+    @property
+    def verifier(self) -> "Direction":
+        """The call that asks about this one's effect."""
+        return {
+            Direction.ACTION: Direction.VERIFY,
+            Direction.COMPENSATION: Direction.COMPENSATION_VERIFY,
+        }[self]
+
+    @property
+    def subject(self) -> "Direction | None":
+        """The call whose effect this one asks about; None for one that has an effect itself."""
+        return {
+            Direction.VERIFY: Direction.ACTION,
+            Direction.COMPENSATION_VERIFY: Direction.COMPENSATION,
+        }.get(self)
 
 
 def derive_saga_id(*, tenant_secret: bytes, idempotency_key: str) -> SagaId:

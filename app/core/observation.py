@@ -1,8 +1,8 @@
 """What a connector saw of one attempt; never a verdict.
 
-Three things can be seen: nothing left (``NotSent``), an answer came (``Answered``), or the exchange
-broke off after the first byte had left (``BrokenOff``). What that means for the world is concluded
-by ``outcome``, which also knows the earlier attempts.
+Nothing left (``NotSent``), an answer came (``Answered``), the exchange broke off after the first
+byte had left (``BrokenOff``), or a function said it in so many words (``Claimed``). What that means
+for the world is concluded by ``outcome``, which also knows the earlier attempts.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class NotSentReason(StrEnum):
 
 
 class BrokenOffReason(StrEnum):
-    """How an exchange ended after its first byte had left."""
+    """How an exchange ended after its first byte had left, or a call after it had begun."""
 
     TIMED_OUT = "timed_out"
     RESET = "reset"
@@ -31,6 +31,8 @@ class BrokenOffReason(StrEnum):
     """The head of the answer grew past the limit; what it said is not known."""
     INTERNAL = "internal"
     """Our own code failed in the middle; logged with its traceback."""
+    RAISED = "raised"
+    """A function raised something that says nothing of its effect; logged with its traceback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,4 +71,29 @@ class BrokenOff:
     message: str
 
 
-type Observation = NotSent | Answered | BrokenOff
+class Claim(StrEnum):
+    """What a tool of our own process says of its attempt in so many words."""
+
+    REFUSED = "refused"
+    """Nothing was done, and no retry helps."""
+    RETRY = "retry"
+    """Nothing was done, and a later attempt may do it."""
+    UNKNOWN = "unknown"
+    """It may have been done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """A function raised what became of the attempt, as no status code could say it.
+
+    Attributes:
+        message: in its words; at most 500 characters.
+        retry_after_seconds: of ``RETRY``: not before then; None if it does not matter.
+    """
+
+    claim: Claim
+    message: str
+    retry_after_seconds: float | None = None
+
+
+type Observation = NotSent | Answered | BrokenOff | Claimed

@@ -23,5 +23,18 @@ class HttpRequest:
     content_type: str | None = None
 
 
-type Request = HttpRequest
-"""A rendered request of any connector (``http`` is the only one so far)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionRequest:
+    """One call of a Python function, rendered.
+
+    Attributes:
+        function: ``module.function``.
+        arguments: the exact JSON text of an object, by parameter name; made once, as a body is.
+    """
+
+    function: str
+    arguments: str
+
+
+type Request = HttpRequest | FunctionRequest
+"""A rendered request of any connector."""

@@ -30,20 +30,37 @@ class SagaStatus(StrEnum):
     """Accepted; no engine has taken it up yet."""
     RUNNING = "running"
     COMPENSATING = "compensating"
+    PAUSED = "paused"
+    """A person wants no new call to be made."""
     STUCK = "stuck"
-    """A person has to answer a question; see ``Saga.stuck``."""
+    """A person has to answer a question; see ``Conclusion.stuck``."""
     COMPLETED = "completed"
     COMPENSATED = "compensated"
+    """Undone; no effect remains."""
+    PARTIALLY_COMPENSATED = "partially_compensated"
+    """Undone but for what is irreversible or was skipped."""
+    TERMINATED = "terminated"
+    """Stopped by a person without undo."""
 
     @property
     def is_final(self) -> bool:
         """Final states never change."""
-        return self in {SagaStatus.COMPLETED, SagaStatus.COMPENSATED}
+        return self in _FINAL
 
     @property
     def is_at_rest(self) -> bool:
-        """Nothing moves by itself: final, or waiting for a person."""
-        return self.is_final or self is SagaStatus.STUCK
+        """Nothing is begun by itself: final, or waiting for a person."""
+        return self.is_final or self in {SagaStatus.STUCK, SagaStatus.PAUSED}
+
+
+_FINAL = frozenset(
+    {
+        SagaStatus.COMPLETED,
+        SagaStatus.COMPENSATED,
+        SagaStatus.PARTIALLY_COMPENSATED,
+        SagaStatus.TERMINATED,
+    }
+)
 
 
 class CallStatus(StrEnum):
@@ -53,9 +70,20 @@ class CallStatus(StrEnum):
     """An attempt is out, or the next is to be opened at once."""
     BACKING_OFF = "backing_off"
     """The next attempt waits for ``due_at``."""
+    WAITING = "waiting"
+    """Accepted by the tool; the outcome comes by callback, until ``due_at``."""
+    VERIFYING = "verifying"
+    """Its effect is unknown, and its verify is asked."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     """Given up; ``effect`` says what may exist."""
+    SKIPPED = "skipped"
+    """Never made: an action whose ``when`` is false, a compensation that a person renounced."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """The call has begun, and is not concluded."""
+        return self not in {CallStatus.SUCCEEDED, CallStatus.FAILED, CallStatus.SKIPPED}
 
 
 class StepStatus(StrEnum):
@@ -63,9 +91,12 @@ class StepStatus(StrEnum):
 
     PENDING = "pending"
     RUNNING = "running"
+    WAITING = "waiting"
     BACKING_OFF = "backing_off"
+    VERIFYING = "verifying"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
+    SKIPPED = "skipped"
     COMPENSATING = "compensating"
     COMPENSATED = "compensated"
     COMPENSATION_FAILED = "compensation_failed"
@@ -94,6 +125,8 @@ class Code(StrEnum):
     LIMIT_EXCEEDED = "limit_exceeded"
     CANCELLED = "cancelled"
     DEADLINE = "deadline"
+    CALLBACK_FAILED = "callback_failed"
+    CALLBACK_TIMED_OUT = "callback_timed_out"
     OWNER_LOST = "owner_lost"
 
 
@@ -125,11 +158,12 @@ class Question(StrEnum):
     """What a stuck saga asks of a person."""
 
     DID_IT_TAKE_EFFECT = "did_it_take_effect"
-    """The action's effect is unknown, cannot be settled, and its undo needs the output."""
+    """The action's effect is unknown and cannot be settled, and no undo fits both cases: its
+    template needs the output, or the action is the pivot or comes after it."""
     HOW_TO_UNDO = "how_to_undo"
     """The compensation was refused, ran out of attempts or cannot be rendered."""
     HOW_TO_GO_ON = "how_to_go_on"
-    """Its replicas were lost again and again while they ran it."""
+    """A step after the pivot gave up; or replicas were lost again and again while they ran it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +181,66 @@ class Stuck:
     question: Question
     problem: Problem
     resumes: SagaStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Who paused the saga, and the status that ``resume`` returns to."""
+
+    actor: str
+    reason: str
+    resumes: SagaStatus
+
+
+class Wish(StrEnum):
+    """What a saga is to do as soon as it can."""
+
+    CANCEL = "cancel"
+    DEADLINE = "deadline"
+    TERMINATE = "terminate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A wish that has to wait: for the pivot's outcome, or for the calls that are out.
+
+    Attributes:
+        failure: why the saga will be undone; None for ``TERMINATE``.
+        lapsed: the pivot was passed, so that it came to nothing.
+    """
+
+    wish: Wish
+    actor: str | None
+    reason: str | None
+    failure: Failure | None
+    lapsed: bool = False
+
+
+class Settling(StrEnum):
+    """How far the question about an unknown effect is."""
+
+    NOT_ASKED = "not_asked"
+    BY_VERIFY = "by_verify"
+    BY_RESEND = "by_resend"
+    """The same key and bytes again: a question, whose effect, if any, is undone."""
+    EXHAUSTED = "exhausted"
+    """Whoever could be asked has been."""
+
+
+class CallbackOutcome(StrEnum):
+    """What a tool reports by webhook."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    IN_PROGRESS = "in_progress"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """The callback that decided a call; ``digest`` is of all that it said."""
+
+    outcome: CallbackOutcome
+    digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,8 +301,12 @@ class CallState:
         not_before: the tool asked not to be called before; None if it did not.
         uncertain: some attempt of this generation may have taken effect unseen.
         doubts: the attempts of this generation that may still take effect.
-        settling: the rollback was decided, and the action is sent again to learn its effect.
-        output: what it returned; None while it has not succeeded.
+        settling: of an action whose effect is unknown, and matters now.
+        output: what it returned; None while it has not succeeded. What an optional step that
+            failed stands for, too.
+        accepted: the body that acknowledged it, where the outcome comes by callback.
+        progress: what the last ``in_progress`` told.
+        heard: the callback that decided it; None if none has.
         error: of the last attempt that failed.
         started_at, finished_at: first intent, and last conclusion.
         concluded_seq: the journal entry that concluded it: the order of completion.
@@ -232,8 +330,11 @@ class CallState:
     not_before: dt.datetime | None
     uncertain: bool
     doubts: tuple[Doubt, ...]
-    settling: bool
+    settling: Settling
     output: Output | None
+    accepted: Output | None
+    progress: Output | None
+    heard: Heard | None
     error: Problem | None
     started_at: dt.datetime
     finished_at: dt.datetime | None
@@ -256,6 +357,9 @@ class Conclusion:
             person moves it.
         failure: why it is undone; None while it goes forward.
         stuck: set exactly while the status is stuck.
+        pause: set exactly while the status is paused.
+        pending: what is to happen as soon as it can.
+        forward_only: the pivot is done: nothing is undone any more.
         output: of a completed saga.
         attention: a person should look, though nothing waits for it.
         finished_at: when it became final.
@@ -271,6 +375,16 @@ class Conclusion:
     attention: bool
     finished_at: dt.datetime | None
     weight_bytes: int
+    pause: Pause | None = None
+    pending: Pending | None = None
+    forward_only: bool = False
+
+    @property
+    def phase(self) -> SagaStatus:
+        """The status, or the one that a saga at a standstill returns to."""
+        if self.stuck is not None:
+            return self.stuck.resumes
+        return self.status if self.pause is None else self.pause.resumes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,6 +442,11 @@ class Saga:
         """The state of one call, or None if no intent of it was ever written."""
         return self.calls.get((step, direction))
 
+    @property
+    def has_open_calls(self) -> bool:
+        """Whether any attempt is out, whoever sent it."""
+        return any(call.open is not None for call in self.calls.values())
+
     def open_calls(self, incarnation: Incarnation) -> tuple[CallState, ...]:
         """The calls whose open attempt is to be sent by ``incarnation``."""
         return tuple(
@@ -343,9 +462,9 @@ class Saga:
             match compensation.status:
                 case CallStatus.SUCCEEDED:
                     return StepStatus.COMPENSATED
-                case CallStatus.FAILED:
+                case CallStatus.FAILED | CallStatus.SKIPPED:
                     return StepStatus.COMPENSATION_FAILED
-                case CallStatus.RUNNING | CallStatus.BACKING_OFF:
+                case _:
                     return StepStatus.COMPENSATING
         action = self.call(step, Direction.ACTION)
         return StepStatus.PENDING if action is None else StepStatus(action.status.value)

@@ -1,17 +1,25 @@
 """The dispatcher: carries out attempts whose intents are committed, and reports what was seen."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
 from app.clock import Clock
 from app.connectors import Connector, OutgoingCall
+from app.core.callbacks import token_of
 from app.core.definition import Definition
 from app.core.events import AttemptObserved
 from app.core.identity import Direction, SagaId, StepId
-from app.core.observation import BrokenOff, BrokenOffReason, Observation
-from app.core.saga import CallState, Saga
+from app.core.observation import (
+    BrokenOff,
+    BrokenOffReason,
+    NotSent,
+    NotSentReason,
+    Observation,
+)
+from app.core.saga import CallState, Facts, Saga
+from app.core.secrets import MissingSecret, reveal
 
 log = structlog.get_logger(__name__)
 
@@ -27,11 +35,15 @@ class Dispatcher:
         *,
         connector: Connector,
         clock: Clock,
+        callbacks_url: str,
+        secrets: Mapping[str, str],
         report: Callable[[SagaId, AttemptObserved], Awaitable[bool]],
     ) -> None:
         """``report`` returns whether what was observed is stored."""
         self._connector = connector
         self._clock = clock
+        self._callbacks_url = callbacks_url
+        self._secrets = secrets
         self._report = report
         self._out: dict[_Name, asyncio.Task[None]] = {}
         self._spent: set[_Name] = set()
@@ -51,7 +63,7 @@ class Dispatcher:
         if name in self._out:
             return
         self._quiet.clear()
-        work = self._run(name, call, definition)
+        work = self._run(name, saga.facts, call, definition)
         task = asyncio.create_task(work, name="attempt")  # noqa: TID251 - owned: stop() awaits it
         self._out[name] = task
         task.add_done_callback(lambda _: self._done(name))
@@ -72,14 +84,16 @@ class Dispatcher:
         if not self._out:
             self._quiet.set()
 
-    async def _run(self, name: _Name, call: CallState, definition: Definition) -> None:
+    async def _run(
+        self, name: _Name, facts: Facts, call: CallState, definition: Definition
+    ) -> None:
         saga_id, step, direction, number = name
         if name in self._spent:
             # It was sent, and its answer could not be stored: never again, and nobody knows.
             message = "the attempt was made, and its answer could not be stored"
             observation: Observation = BrokenOff(reason=BrokenOffReason.INTERNAL, message=message)
         else:
-            observation = await self._attempt(saga_id, call, definition)
+            observation = await self._attempt(facts, call, definition)
         self._spent.add(name)
         fact = AttemptObserved(
             step=step, direction=direction, attempt=number, observation=observation
@@ -87,27 +101,38 @@ class Dispatcher:
         if await self._report(saga_id, fact):
             self._spent.discard(name)
 
-    async def _attempt(
-        self, saga_id: SagaId, call: CallState, definition: Definition
-    ) -> Observation:
+    async def _attempt(self, facts: Facts, call: CallState, definition: Definition) -> Observation:
         assert call.open is not None, call
         assert call.request is not None, call
-        step = definition.step(call.step)
-        template = step.action if call.direction is Direction.ACTION else step.compensation
+        template = definition.step(call.step).call(call.direction)
         send_by = call.open.send_by
+        try:
+            request = reveal(call.request, self._secrets, key_seed=facts.key_seed)
+        except MissingSecret as error:
+            # Another replica may have it, or this one after its next start.
+            return NotSent(reason=NotSentReason.UNREACHABLE, message=str(error))
         outgoing = OutgoingCall(
-            saga_id=saga_id,
+            saga_id=facts.id,
             step=call.step,
-            call=call.direction.value,
+            call="verify" if call.direction.subject else call.direction.value,
             attempt=call.open.number,
             key=call.key,
-            request=call.request,
+            request=request,
             timeout=template.timeout,
             expired=lambda: self._clock.now() >= send_by,
+            callback_url=(
+                None if template.callback is None else self._callbacks_url + token_of(facts, call)
+            ),
         )
         try:
             return await self._connector.attempt(outgoing)
         except Exception:
-            log.exception("attempt_crashed", saga_id=str(saga_id), step=call.step)
+            log.exception(
+                "attempt_crashed",
+                saga_id=str(facts.id),
+                step=call.step,
+                call=outgoing.call,
+                attempt=outgoing.attempt,
+            )
             message = "our own code failed while the attempt was out"
             return BrokenOff(reason=BrokenOffReason.INTERNAL, message=message)

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import itertools
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 
 import structlog
@@ -36,6 +36,7 @@ from app.core.observation import Answered
 from app.core.saga import Saga
 from app.engine.dispatcher import Dispatcher
 from app.engine.loop import Loop
+from app.metrics import Metrics
 from app.store import (
     Claim,
     ClaimLost,
@@ -79,9 +80,16 @@ class Engine:
         definitions: Definitions,
         connector: Connector,
         clock: Clock,
+        callbacks_url: str,
+        secrets: Mapping[str, str],
+        metrics: Metrics,
         sagas_max: int = 2000,
     ) -> None:
-        """``sagas_max`` bounds the sagas held at a time; what is due beyond waits in the table."""
+        """``callbacks_url`` is where tools report, up to the token.
+
+        ``secrets`` are put into requests as they are sent.
+        ``sagas_max`` bounds the sagas held at a time; what is due beyond waits in the table.
+        """
         self._database = database
         self._journal = journal
         self._replica = replica
@@ -89,7 +97,18 @@ class Engine:
         self._connector = connector
         self._clock = clock
         self._sagas_max = sagas_max
-        self._dispatcher = Dispatcher(connector=connector, clock=clock, report=self._report)
+        self._claimed_due = metrics.sagas_claimed.labels("due")
+        self._claimed_orphans = metrics.sagas_claimed.labels("orphaned")
+        self._claimed_suspects = metrics.sagas_claimed.labels("suspect")
+        self._replicas_revoked = metrics.replicas_revoked
+        self._leases_lost = metrics.leases_lost
+        self._dispatcher = Dispatcher(
+            connector=connector,
+            clock=clock,
+            callbacks_url=callbacks_url,
+            secrets=secrets,
+            report=self._report,
+        )
         self._held: dict[SagaId, Saga] = {}
         self._timers: dict[SagaId, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,6 +130,11 @@ class Engine:
     def held(self) -> int:
         """How many sagas this engine owns now."""
         return len(self._held)
+
+    @property
+    def in_flight(self) -> int:
+        """How many attempts are out now."""
+        return self._dispatcher.in_flight
 
     def has_room(self) -> bool:
         """Whether a new saga may be begun here at once."""
@@ -152,8 +176,8 @@ class Engine:
                 await self._wait_quiet()
         self._drain_limit = None
         self._is_stopped = True
-        if self._dispatcher.in_flight:
-            log.warning("attempts_broken_off", count=self._dispatcher.in_flight)
+        if self.in_flight:
+            log.warning("attempts_broken_off", count=self.in_flight)
         await self._dispatcher.stop()
         for timer in self._timers.values():
             timer.cancel()
@@ -178,6 +202,7 @@ class Engine:
 
         Attempts that are out go on to their end: what they see is reported as evidence.
         """
+        self._leases_lost.inc()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -335,11 +360,13 @@ class Engine:
         incarnation = self._replica.incarnation
         async with self._database.write() as tx:
             claims, found = await claim_orphans(tx, incarnation=incarnation, limit=room)
+        self._claimed_orphans.inc(len(claims))
         if found < room:
             async with self._database.write() as tx:
                 due = await claim_due(
                     tx, incarnation=incarnation, limit=room - found, suspects=False
                 )
+            self._claimed_due.inc(len(due))
             claims, found = [*claims, *due], found + len(due)
         await self._take_up(claims, incarnation)
         if self._suspect is None:
@@ -350,6 +377,7 @@ class Engine:
         """Sagas that may kill their process run one at a time: only the guilty one is charged."""
         async with self._database.write() as tx:
             claims = await claim_due(tx, incarnation=incarnation, limit=1, suspects=True)
+        self._claimed_suspects.inc(len(claims))
         for claim in claims:
             self._suspect = claim.saga
             log.warning("suspect_claimed", saga_id=str(claim.saga), losses=claim.losses)
@@ -398,7 +426,9 @@ class Engine:
 
     async def _rescue(self) -> bool:
         """Revoke the incarnations whose lease is over; their sagas are claimed at once."""
-        if await self._replica.revoke_expired():
+        revoked = await self._replica.revoke_expired()
+        self._replicas_revoked.inc(len(revoked))
+        if revoked:
             self._claims.kick()
         now = asyncio.get_running_loop().time()
         if now >= self._prune_at:

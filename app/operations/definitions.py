@@ -4,12 +4,13 @@ import asyncio
 import datetime as dt
 from dataclasses import dataclass
 
+from app.core.definition import Definition
 from app.core.errors import Fault, InvalidDefinition, NotFound
 from app.core.json_value import JsonValue
 from app.core.language import warnings
 from app.core.saga import DefinitionRef
 from app.operations.context import Context
-from app.schemas.documents import load_definition
+from app.schemas.documents import check_sound, load_definition
 from app.store import (
     Listed,
     Published,
@@ -19,6 +20,7 @@ from app.store import (
     list_definitions,
     list_versions,
     publish,
+    publish_inline as store_inline,
 )
 
 
@@ -60,6 +62,23 @@ async def publish_definition(
     async with context.database.write() as tx:
         published = await publish(tx, context.tenant.id, definition)
     return PublishedDefinition(published=published, warnings=tuple(warnings(definition)))
+
+
+async def publish_inline(context: Context, document: JsonValue) -> DefinitionRef:
+    """Store a definition that came with the request that starts a saga; it is no version.
+
+    Raises:
+        InvalidDefinition: with every fault.
+    """
+    definition = await asyncio.to_thread(_load_inline, document)
+    async with context.database.write() as tx:
+        return await store_inline(tx, context.tenant.id, definition)
+
+
+def _load_inline(document: JsonValue) -> Definition:
+    """A document that was read as part of a request, and so by another reader."""
+    check_sound(document)
+    return load_definition(document)
 
 
 async def validate_definition(document: JsonValue) -> tuple[Fault, ...]:

@@ -1,4 +1,4 @@
-"""Verbs on sagas: start, get, list, watch, cancel, retry."""
+"""Verbs on sagas: start, get, list, watch, and what they can be told."""
 
 import asyncio
 import datetime as dt
@@ -13,11 +13,13 @@ import uuid_utils.compat
 from app.core.definition import Definition
 from app.core.entries import Entry
 from app.core.errors import CallerError, InvalidRequest, NotFound, StoreUnavailable
-from app.core.events import CancelRequested, Fact, RetryRequested, SagaRequested
+from app.core.events import Fact, SagaRequested, SagaVerb
 from app.core.identity import SagaId, derive_key_seed, derive_saga_id
 from app.core.json_value import JsonValue
+from app.core.plan import RollbackPlan, plan_rollback
 from app.core.saga import DefinitionRef, Saga, SagaStatus
 from app.operations.context import Context
+from app.operations.definitions import publish_inline
 from app.schemas.documents import check_input
 from app.store import (
     Filter,
@@ -42,13 +44,13 @@ class StartRequest:
     """What a client asks for.
 
     Attributes:
-        definition: a published name.
-        version: of it; None for the latest.
+        definition: a published name, or a whole document.
+        version: of a published one; None for the latest.
         deadline: overrides the definition's.
         idempotency_key: the client's; the same key and request start one saga, for ever.
     """
 
-    definition: str
+    definition: str | Mapping[str, JsonValue]
     version: int | None = None
     input: JsonValue = None
     business_key: str | None = None
@@ -113,7 +115,7 @@ async def get_saga(context: Context, saga_id: UUID) -> Detail:
 
 
 async def get_rested_saga(context: Context, saga_id: UUID, *, wait_seconds: float) -> Detail:
-    """A saga once it is at rest (final or stuck), or as it is after ``wait_seconds``.
+    """A saga once it is at rest (final, stuck, paused), or as it is after ``wait_seconds``.
 
     Raises:
         NotFound: there is no such saga.
@@ -183,26 +185,30 @@ def _is_past(seen: int) -> Callable[[int, SagaStatus], bool]:
     return lambda seq, _: seq > seen
 
 
-async def cancel_saga(context: Context, saga_id: UUID, *, actor: str, reason: str) -> Detail:
-    """Undo a saga, from wherever it stands; asking again changes nothing.
+async def tell_saga(context: Context, saga_id: UUID, verb: SagaVerb) -> Detail:
+    """Tell a saga something; what is so already changes nothing.
+
+    Raises:
+        NotFound: there is no such saga, or the verb names a step that it does not have.
+        VerbRefused: the saga does not allow it now.
+        StoreUnavailable: the database does not answer.
+    """
+    step = getattr(verb, "step", None)
+    if step is not None:
+        detail = await get_saga(context, saga_id)
+        if step not in {each.id for each in detail.definition.steps}:
+            raise NotFound(kind="step", name=step)
+    return await _tell(context, saga_id, verb)
+
+
+async def get_rollback_plan(context: Context, saga_id: UUID) -> RollbackPlan:
+    """What undoing a saga as it is now would do, and in which order.
 
     Raises:
         NotFound: there is no such saga.
-        VerbRefused: it is final.
-        StoreUnavailable: the database does not answer.
     """
-    return await _tell(context, saga_id, CancelRequested(actor=actor, reason=reason))
-
-
-async def retry_saga(context: Context, saga_id: UUID, *, actor: str, reason: str) -> Detail:
-    """Let a stuck saga go on, with fresh attempts.
-
-    Raises:
-        NotFound: there is no such saga.
-        VerbRefused: it is not stuck.
-        StoreUnavailable: the database does not answer.
-    """
-    return await _tell(context, saga_id, RetryRequested(actor=actor, reason=reason))
+    detail = await get_saga(context, saga_id)
+    return plan_rollback(detail.definition, detail.saga)
 
 
 async def _tell(context: Context, saga_id: UUID, fact: Fact) -> Detail:
@@ -242,6 +248,8 @@ async def _fact(context: Context, request: StartRequest, saga_id: SagaId) -> Sag
 
 
 async def _resolve(context: Context, request: StartRequest) -> DefinitionRef:
+    if not isinstance(request.definition, str):
+        return await publish_inline(context, dict(request.definition))
     if request.version is not None:
         return DefinitionRef(name=request.definition, version=request.version)
     async with context.database.read() as tx:

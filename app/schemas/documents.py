@@ -23,7 +23,7 @@ from app.core.language import parse_definition
 from app.schemas.input_schema import check_input, check_input_schema
 from app.schemas.yaml_reader import read_integer, read_yaml
 
-__all__ = ["check_input", "check_input_schema", "load_definition", "read_document"]
+__all__ = ["check_input", "check_input_schema", "check_sound", "load_definition", "read_document"]
 
 DOCUMENT_BYTES_MAX = 1024 * 1024
 
@@ -52,11 +52,25 @@ def read_document(raw: bytes, *, content_type: str | None) -> JsonValue:
     text = _decode(raw)
     notation = _notation(content_type) or ("json" if _looks_like_json(text) else "yaml")
     document = (_read_json if notation == "json" else read_yaml)(text, faults)
-    if not faults:
-        find_unsound(document, faults)
     if faults:
         raise InvalidDefinition(faults.in_order(document))
+    check_sound(document)
     return document
+
+
+def check_sound(document: JsonValue) -> None:
+    """Refuse a document that holds what the database or CEL could not.
+
+    Args:
+        document: read by whichever reader.
+
+    Raises:
+        InvalidDefinition: with every fault.
+    """
+    faults = Faults()
+    find_unsound(document, faults)
+    if faults:
+        raise InvalidDefinition(faults.in_order(document))
 
 
 def load_definition(document: JsonValue, *, version: int = 0) -> Definition:

@@ -1,24 +1,36 @@
 """An entry of the journal as people see it."""
 
-from typing import assert_never
+from collections.abc import Mapping
+from typing import Literal, assert_never
 
-from app.core.entries import Entry
+from app.core.entries import Entry, Reception
 from app.core.events import (
     AttemptObserved,
+    CallbackReceived,
     CancelRequested,
+    Fact,
+    PauseRequested,
+    ResolveRequested,
+    ResumeRequested,
     RetryRequested,
     SagaRequested,
     SagaWoken,
+    SkipRequested,
+    TerminateRequested,
+    UndoRequested,
+    Verb,
 )
-from app.core.observation import Answered, BrokenOff, NotSent, Observation
+from app.core.observation import Answered, BrokenOff, Claimed, NotSent, Observation
 from app.core.saga import CallState, CallStatus, SagaStatus
 from app.schemas.events import (
+    CallbackReport,
     CallChange,
     EventDetail,
     EventResponse,
     EventType,
     ObservationResponse,
     OpenedAttempt,
+    Resolution,
 )
 from app.schemas.saga_view import show_failure, show_problem
 
@@ -26,21 +38,25 @@ from app.schemas.saga_view import show_failure, show_problem
 def show_event(entry: Entry) -> EventResponse:
     """One entry: what was reported, and what followed."""
     fact = entry.fact
-    observed = fact if isinstance(fact, AttemptObserved) else None
-    asked = fact if isinstance(fact, CancelRequested | RetryRequested) else None
+    verb = fact if isinstance(fact, Verb) else None
     return EventResponse(
         seq=entry.seq,
         at=entry.at,
         type=event_type(entry),
-        step=None if observed is None else observed.step,
-        direction=None if observed is None else observed.direction,
-        attempt=None if observed is None else observed.attempt,
+        step=getattr(fact, "step", None),
+        direction=(
+            fact.direction if isinstance(fact, AttemptObserved | CallbackReceived) else None
+        ),
+        attempt=fact.attempt if isinstance(fact, AttemptObserved) else None,
         status=entry.now.status,
-        summary=f"{_what_happened(entry)}; {_what_follows(entry)}",
+        summary=f"{_what_happened(fact)}; {_what_follows(entry)}",
         detail=EventDetail(
-            observation=None if observed is None else _show_observation(observed.observation),
-            actor=None if asked is None else asked.actor,
-            reason=None if asked is None else asked.reason,
+            observation=_show_observation_of(fact),
+            callback=_show_callback(entry),
+            resolution=_show_resolution(fact),
+            undo_saga=str(fact.saga) if isinstance(fact, UndoRequested) else None,
+            actor=None if verb is None else verb.actor,
+            reason=None if verb is None else verb.reason,
             losses=fact.losses if isinstance(fact, SagaWoken) else None,
             opened=[_show_opened(call) for call in entry.calls if call.open is not None],
             changes=[_show_change(call) for call in entry.calls],
@@ -49,21 +65,29 @@ def show_event(entry: Entry) -> EventResponse:
     )
 
 
+EVENT_TYPES: Mapping[type[Fact], EventType] = {
+    SagaRequested: "saga_requested",
+    AttemptObserved: "attempt_observed",
+    CallbackReceived: "callback_received",
+    SagaWoken: "saga_woken",
+    CancelRequested: "cancel_requested",
+    TerminateRequested: "terminate_requested",
+    PauseRequested: "pause_requested",
+    ResumeRequested: "resume_requested",
+    RetryRequested: "retry_requested",
+    ResolveRequested: "resolve_requested",
+    SkipRequested: "skip_requested",
+    UndoRequested: "undo_requested",
+}
+
+
 def event_type(entry: Entry) -> EventType:
     """The public name of what was reported."""
-    match entry.fact:
-        case SagaRequested():
-            return "saga_requested"
-        case AttemptObserved():
-            return "attempt_observed"
-        case SagaWoken():
-            return "saga_woken"
-        case CancelRequested():
-            return "cancel_requested"
-        case RetryRequested():
-            return "retry_requested"
-        case _:
-            assert_never(entry.fact)
+    return EVENT_TYPES[type(entry.fact)]
+
+
+def _show_observation_of(fact: Fact) -> ObservationResponse | None:
+    return _show_observation(fact.observation) if isinstance(fact, AttemptObserved) else None
 
 
 def _show_observation(observation: Observation) -> ObservationResponse:
@@ -77,23 +101,39 @@ def _show_observation(observation: Observation) -> ObservationResponse:
                 retry_after=observation.retry_after,
             )
         case NotSent():
-            return ObservationResponse(
-                kind="not_sent",
-                reason=observation.reason.value,
-                message=observation.message,
-                http_status=None,
-                retry_after=None,
-            )
+            return _show_words("not_sent", observation.reason.value, observation.message)
         case BrokenOff():
-            return ObservationResponse(
-                kind="broken_off",
-                reason=observation.reason.value,
-                message=observation.message,
-                http_status=None,
-                retry_after=None,
-            )
+            return _show_words("broken_off", observation.reason.value, observation.message)
+        case Claimed():
+            return _show_words("claimed", observation.claim.value, observation.message)
         case _:
             assert_never(observation)
+
+
+def _show_words(
+    kind: Literal["not_sent", "broken_off", "claimed"], reason: str, message: str
+) -> ObservationResponse:
+    return ObservationResponse(
+        kind=kind, reason=reason, message=message, http_status=None, retry_after=None
+    )
+
+
+def _show_callback(entry: Entry) -> CallbackReport | None:
+    fact = entry.fact
+    if not isinstance(fact, CallbackReceived):
+        return None
+    return CallbackReport(
+        outcome=fact.outcome,
+        error=fact.error,
+        effect=fact.effect,
+        reception=entry.reception or Reception.ACCEPTED,
+    )
+
+
+def _show_resolution(fact: Fact) -> Resolution | None:
+    if not isinstance(fact, ResolveRequested):
+        return None
+    return Resolution(effect=fact.effect, evidence=fact.evidence)
 
 
 def _show_opened(call: CallState) -> OpenedAttempt:
@@ -117,23 +157,38 @@ def _show_change(call: CallState) -> CallChange:
     )
 
 
-def _what_happened(entry: Entry) -> str:
-    match entry.fact:
-        case SagaRequested() as fact:
-            return f"{fact.definition.name} version {fact.definition.version} was asked for"
-        case AttemptObserved() as fact:
+_VERBS: Mapping[type[Fact], str] = {
+    CancelRequested: "cancelled it",
+    TerminateRequested: "terminated it",
+    PauseRequested: "paused it",
+    ResumeRequested: "resumed it",
+    RetryRequested: "let it go on",
+}
+
+
+def _what_happened(fact: Fact) -> str:
+    match fact:
+        case SagaRequested():
+            name, version = fact.definition.name, fact.definition.version
+            which = f"version {version}" if version > 0 else "(a document of its own)"
+            return f"{name} {which} was asked for"
+        case AttemptObserved():
             call = f"{fact.step} {fact.direction}, attempt {fact.attempt}"
             return f"{call}: {_what_was_seen(fact.observation)}"
+        case CallbackReceived():
+            return f"{fact.step} {fact.direction}: its tool reported {fact.outcome}"
         case SagaWoken(losses=0):
             return "an engine took it up"
-        case SagaWoken() as fact:
+        case SagaWoken():
             return f"an engine took it up after {fact.losses} replica(s) had been lost with it"
-        case CancelRequested() as fact:
-            return f"{fact.actor} cancelled it"
-        case RetryRequested() as fact:
-            return f"{fact.actor} let it go on"
+        case ResolveRequested():
+            return f"{fact.actor} said that the effect of {fact.step} is {fact.effect}"
+        case SkipRequested():
+            return f"{fact.actor} let what {fact.step} did stay"
+        case UndoRequested():
+            return f"{fact.actor} had {fact.step} undone by saga {fact.saga}"
         case _:
-            assert_never(entry.fact)
+            return f"{fact.actor} {_VERBS[type(fact)]}"
 
 
 def _what_was_seen(observation: Observation) -> str:
@@ -146,6 +201,8 @@ def _what_was_seen(observation: Observation) -> str:
             return f"not sent ({observation.reason})"
         case BrokenOff():
             return f"broken off ({observation.reason})"
+        case Claimed():
+            return f"said {observation.claim}"
         case _:
             assert_never(observation)
 
@@ -156,13 +213,9 @@ def _what_follows(entry: Entry) -> str:
     if opened:
         sent = [f"{call.step} {call.direction}, attempt {call.attempts}" for call in opened]
         return f"sends {' and '.join(sent)}"
-    match entry.now.status:
-        case SagaStatus.COMPLETED | SagaStatus.COMPENSATED:
-            return f"it is {entry.now.status}"
-        case SagaStatus.STUCK:
-            return "it is stuck, and a person has to help"
-        case SagaStatus.PENDING | SagaStatus.RUNNING | SagaStatus.COMPENSATING:
-            waits = [call for call in entry.calls if call.status is CallStatus.BACKING_OFF]
-            if waits and waits[-1].due_at is not None:
-                return f"tries again at {waits[-1].due_at:%H:%M:%S}"
-            return f"it is {entry.now.status}"
+    if entry.now.status is SagaStatus.STUCK:
+        return "it is stuck, and a person has to help"
+    waits = [call for call in entry.calls if call.status is CallStatus.BACKING_OFF]
+    if waits and waits[-1].due_at is not None and not entry.now.status.is_at_rest:
+        return f"tries again at {waits[-1].due_at:%H:%M:%S}"
+    return f"it is {entry.now.status}"

@@ -5,27 +5,48 @@ from typing import Literal
 
 from pydantic import Field
 
+from app.core.entries import Reception
 from app.core.identity import Direction
-from app.core.saga import CallStatus, Effect, SagaStatus
+from app.core.saga import CallbackOutcome, CallStatus, Effect, SagaStatus
 from app.schemas.sagas import CallError, Failure
-from app.schemas.shapes import VERSION_MAX, QueryShape, Shape
+from app.schemas.shapes import VERSION_MAX, AnyJson, QueryShape, Shape
 
 EVENTS = 100
 EVENTS_MAX = 1000
 
 type EventType = Literal[
-    "saga_requested", "attempt_observed", "saga_woken", "cancel_requested", "retry_requested"
+    "saga_requested",
+    "attempt_observed",
+    "callback_received",
+    "saga_woken",
+    "cancel_requested",
+    "terminate_requested",
+    "pause_requested",
+    "resume_requested",
+    "retry_requested",
+    "resolve_requested",
+    "skip_requested",
+    "undo_requested",
 ]
 
 
 class ObservationResponse(Shape):
     """What was seen of an attempt; not yet what it means."""
 
-    kind: Literal["answered", "not_sent", "broken_off"]
+    kind: Literal["answered", "not_sent", "broken_off", "claimed"]
     reason: str | None = Field(description="Why it was not sent, or how it broke off.")
     message: str | None
     http_status: int | None
     retry_after: str | None = Field(description="As the tool sent it.")
+
+
+class CallbackReport(Shape):
+    """What a tool told by webhook, and what became of that."""
+
+    outcome: CallbackOutcome
+    error: str | None
+    effect: Effect | None = Field(description="Of a failure, if the tool told.")
+    reception: Reception
 
 
 class OpenedAttempt(Shape):
@@ -48,10 +69,20 @@ class CallChange(Shape):
     error: CallError | None
 
 
+class Resolution(Shape):
+    """What a person said became of a step."""
+
+    effect: Effect
+    evidence: AnyJson
+
+
 class EventDetail(Shape):
     """The facts; what does not apply is null, or empty."""
 
     observation: ObservationResponse | None
+    callback: CallbackReport | None
+    resolution: Resolution | None
+    undo_saga: str | None = Field(description="The saga that undoes what was found too late.")
     actor: str | None = Field(description="Who asked for it.")
     reason: str | None = Field(description="Why, in their words.")
     losses: int | None = Field(description="Replicas lost in a row while they ran the saga.")

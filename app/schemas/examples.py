@@ -61,6 +61,24 @@ START: dict[str, Any] = {
 
 VERB: dict[str, Any] = {"reason": "the customer called"}
 
+RESOLVE: dict[str, Any] = {
+    "reason": "the airline says on the phone that it is booked",
+    "effect": "done",
+    "output": {"id": "F1"},
+    "evidence": {"ticket": "4711"},
+}
+
+CALLBACK: dict[str, Any] = {"outcome": "succeeded", "output": {"id": "C1"}}
+
+PLAN: dict[str, Any] = {
+    "possible": True,
+    "refused": None,
+    "undos": [
+        {"step": "charge", "effect": "unknown", "how": "settle_first", "reason": None},
+        {"step": "flight", "effect": "done", "how": "compensate", "reason": None},
+    ],
+}
+
 SAGA: dict[str, Any] = {
     "id": "0198c0de-7c1b-7d7a-9f43-3c6f0a5d2b11",
     "definition": {"name": "book_trip", "version": 3},
@@ -86,6 +104,7 @@ SAGA: dict[str, Any] = {
             "output": {"id": "F1"},
             "error": None,
             "idempotency_key": "5e2a6c1e-8f0d-8b1a-a4c1-7f3d0c9b8a21",
+            "progress": None,
             "compensation": {
                 "status": "succeeded",
                 "attempts": 2,
@@ -108,6 +127,7 @@ SAGA: dict[str, Any] = {
                 "http_status": 402,
             },
             "idempotency_key": "c1f0a7f2-61c4-8d02-8c7e-0d9e8f7a6b5c",
+            "progress": None,
             "compensation": None,
             "started_at": "2026-12-01T09:30:00.310000Z",
             "finished_at": "2026-12-01T09:30:00.540000Z",
@@ -117,6 +137,10 @@ SAGA: dict[str, Any] = {
     "residue": [],
     "waiting_for": [],
     "stuck": None,
+    "paused": None,
+    "pending": None,
+    "terminated": None,
+    "verbs": [],
     "attention": False,
     "created_at": "2026-12-01T09:30:00.120000Z",
     "updated_at": "2026-12-01T09:30:01.870000Z",

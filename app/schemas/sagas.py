@@ -3,11 +3,30 @@
 import datetime as dt
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from app.core.identity import Direction
 from app.core.language.durations import DURATION_MAX, EXAMPLES, parse_duration
-from app.core.saga import CallStatus, Cause, Code, Effect, Question, SagaStatus, StepStatus
+from app.core.residue import Why
+from app.core.saga import (
+    CallStatus,
+    Cause,
+    Code,
+    Effect,
+    Question,
+    SagaStatus,
+    StepStatus,
+    Wish,
+)
 from app.schemas.shapes import (
     LABELS_MAX,
     PAGE_ITEMS,
@@ -21,7 +40,6 @@ from app.schemas.shapes import (
     LabelName,
     LabelValue,
     QueryShape,
-    Reason,
     RequestShape,
     Shape,
     Time,
@@ -30,10 +48,10 @@ from app.schemas.shapes import (
 
 
 class DefinitionReference(Shape):
-    """A published definition."""
+    """The definition of a saga."""
 
     name: str
-    version: int
+    version: int | None = Field(description="Null for a document that came with the request.")
 
 
 class CallError(Shape):
@@ -78,6 +96,7 @@ class StepResponse(Shape):
     output: AnyJson = Field(description="What the action returned.")
     error: CallError | None
     idempotency_key: str | None
+    progress: AnyJson = Field(description="What the tool last told of its work by callback.")
     compensation: Compensation | None
     started_at: dt.datetime | None
     finished_at: dt.datetime | None
@@ -89,16 +108,27 @@ class Residue(Shape):
 
     step: str
     effect: Effect
-    reason: Literal["late_success", "unknown_effect"]
+    reason: Why = Field(
+        description=(
+            "`irreversible`: the definition says so. `skipped`: a person renounced its undo. "
+            "`terminated`: the saga was ended without undo. `late_success`: it was found after the "
+            "end; the verb `undo` undoes it. `unknown_effect`: it may exist, and the saga was "
+            "completed without it."
+        )
+    )
+
+
+type WaitsFor = Literal["answer", "callback", "retry", "quiet", "engine", "person"]
 
 
 class Waiting(Shape):
     """What a saga waits for, and until when at the most."""
 
-    what: Literal["answer", "retry", "quiet", "engine"] = Field(
+    what: WaitsFor = Field(
         description=(
-            "The answer to a request that is out; the time of the next attempt; the moment from "
-            "which an unanswered request can have no effect any more; an engine to take it up."
+            "`answer`: to a request that is out. `callback`: the tool's. `retry`: the time of the "
+            "next attempt. `quiet`: the moment from which an unanswered request can have no effect "
+            "any more. `engine`: one that takes it up. `person`: `verbs` says what may be done."
         )
     )
     step: str | None
@@ -115,6 +145,30 @@ class Stuck(Shape):
     verbs: list[str] = Field(description="What the saga can be told now.")
 
 
+class Paused(Shape):
+    """Who paused the saga, and where it goes on."""
+
+    actor: str
+    reason: str
+    resumes: SagaStatus
+
+
+class Pending(Shape):
+    """What is to happen as soon as it can: once the pivot's outcome is known, or nothing is out."""
+
+    wish: Wish
+    actor: str | None = Field(description="Who wants it; null for the deadline.")
+    reason: str | None
+    lapsed: bool = Field(description="The pivot was passed, so that it came to nothing.")
+
+
+class Terminated(Shape):
+    """Who ended the saga without undo, and why."""
+
+    actor: str
+    reason: str
+
+
 class SagaResponse(Shape):
     """A saga with its steps, in the order of its definition."""
 
@@ -126,12 +180,28 @@ class SagaResponse(Shape):
     labels: dict[str, str]
     input: AnyJson
     output: AnyJson
-    failure: Failure | None
+    failure: Failure | None = Field(
+        description="Why it is undone, or cannot go on; null for one that a person has terminated."
+    )
     steps: list[StepResponse]
-    residue: list[Residue]
-    waiting_for: list[Waiting]
-    stuck: Stuck | None
-    attention: bool = Field(description="A person should look at it.")
+    residue: list[Residue] = Field(description="Empty until the saga is over.")
+    waiting_for: list[Waiting] = Field(
+        description="What moves it next, and calls that are out; empty once it is over."
+    )
+    stuck: Stuck | None = Field(description="Set exactly while the status is `stuck`.")
+    paused: Paused | None = Field(description="Set exactly while the status is `paused`.")
+    pending: Pending | None
+    terminated: Terminated | None = Field(description="Set exactly if the status is `terminated`.")
+    verbs: list[str] = Field(
+        description=(
+            "What the saga can be told now: `POST /v1/sagas/{id}/{verb}` with a reason; `resolve`, "
+            "`skip` and `undo` are about a step: `/v1/sagas/{id}/steps/{step}/{verb}`, with that "
+            "of `stuck`, or one of `residue`."
+        )
+    )
+    attention: bool = Field(
+        description="A person should look at it: it is stuck, or something was found after the end."
+    )
     created_at: dt.datetime
     updated_at: dt.datetime
     finished_at: dt.datetime | None
@@ -179,12 +249,43 @@ _Deadline = Annotated[
 ]
 
 
+def _kind_of_definition(value: Any) -> str | None:  # noqa: ANN401 - whatever was sent
+    """Which of the two was meant: then the faults are told of that one alone."""
+    if isinstance(value, str):
+        return NAME_TAG
+    return DOCUMENT_TAG if isinstance(value, dict) else None
+
+
+NAME_TAG = "[name]"
+DOCUMENT_TAG = "[document]"
+
+_Definition = Annotated[
+    Annotated[DefinitionName, Tag(NAME_TAG)] | Annotated[dict[str, AnyJson], Tag(DOCUMENT_TAG)],
+    Discriminator(
+        _kind_of_definition,
+        custom_error_type="not_a_definition",
+        custom_error_message="{message}",
+        custom_error_context={
+            "message": "it is neither a name nor a document",
+            "accepted": "the name of a published definition as text, or a whole document",
+        },
+    ),
+]
+
+
 class StartSagaRequest(RequestShape):
     """What a saga is to be started with."""
 
-    definition: DefinitionName = Field(description="The name of a published definition.")
+    definition: _Definition = Field(
+        description=(
+            "The name of a published definition, or a whole document (`GET /v1/definition-schema`)."
+        )
+    )
     version: int | None = Field(
-        default=None, ge=1, le=VERSION_MAX, description="Of the definition; null for the latest."
+        default=None,
+        ge=1,
+        le=VERSION_MAX,
+        description="Of a published definition; null for the latest.",
     )
     input: AnyJson = Field(default=None, description="Must fit the definition's `input` schema.")
     business_key: BusinessKey | None = Field(
@@ -202,11 +303,13 @@ class StartSagaRequest(RequestShape):
         description="By then the forward phase ends, or the saga is undone; a duration.",
     )
 
-
-class VerbRequest(RequestShape):
-    """Why a saga is told something; kept for ever."""
-
-    reason: Reason
+    @field_validator("version")
+    @classmethod
+    def _check_version(cls, version: int | None, info: ValidationInfo) -> int | None:
+        if version is not None and isinstance(info.data.get("definition"), dict):
+            message = "a document that comes with the request has no version"
+            raise refused("version_of_document", message, accepted="null, or no 'version' at all")
+        return version
 
 
 class SagaQuery(QueryShape):
@@ -223,7 +326,11 @@ class SagaQuery(QueryShape):
     )
     created_after: Time | None = Field(default=None, description=TIME_ACCEPTED)
     attention: bool | None = Field(
-        default=None, description="Only sagas that a person should look at; stuck ones are."
+        default=None,
+        description=(
+            "Only sagas that a person should look at: stuck ones, and those of which something was "
+            "found after the end. Not paused ones: somebody wanted that."
+        ),
     )
     limit: int = Field(default=PAGE_ITEMS, ge=1, le=PAGE_ITEMS_MAX)
     cursor: str | None = Field(

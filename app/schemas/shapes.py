@@ -34,6 +34,10 @@ LABEL_NAME = r"^[A-Za-z0-9_.-]{1,63}$"
 DEFINITION_NAME_CHARACTERS_MAX = 100
 
 
+_SOMETHING = re.compile(r"[^\s\x00-\x20]")
+"""More than blanks and control characters."""
+
+
 class Shape(BaseModel):
     """A shape that goes out. Fields keep their order; a field without a value is null."""
 
@@ -79,7 +83,7 @@ def _check_no_controls(text: str) -> str:
 
 
 def _check_something(text: str) -> str:
-    if text and not text.isspace():
+    if _SOMETHING.search(text) is not None:
         return text
     raise refused("blank", "it is blank", accepted="a few words")
 
@@ -107,7 +111,7 @@ Reason = Annotated[
     str,
     StringConstraints(max_length=REASON_CHARACTERS_MAX),
     AfterValidator(_check_something),
-    Field(json_schema_extra={"minLength": 1}),
+    Field(json_schema_extra={"minLength": 1, "pattern": _SOMETHING.pattern}),
 ]
 
 TIME_ACCEPTED = "an RFC 3339 time, as 2026-12-01T09:30:00Z"

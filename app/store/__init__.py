@@ -19,12 +19,15 @@ from app.store.definitions import (
     list_definitions,
     list_versions,
     publish,
+    publish_inline,
 )
 from app.store.encoding import FACT_NAMES
 from app.store.journal import ClaimLost, Journal, Started, fetch_saga, list_entries
 from app.store.replicas import Replica
 from app.store.sagas import Filter, Head, list_progress, list_sagas
 from app.store.schema import check, migrate
+from app.store.survey import Survey, make_survey
+from app.store.tally import Tally
 from app.store.tenants import DEFAULT_TENANT, Tenant, ensure_tenant
 from app.store.watch import Watch
 from app.store.writer import Writer
@@ -44,6 +47,8 @@ __all__ = [
     "ReadTx",
     "Replica",
     "Started",
+    "Survey",
+    "Tally",
     "Tenant",
     "Version",
     "Watch",
@@ -63,7 +68,9 @@ __all__ = [
     "list_sagas",
     "list_versions",
     "list_without_reason",
+    "make_survey",
     "migrate",
     "publish",
+    "publish_inline",
     "set_aside",
 ]

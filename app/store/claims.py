@@ -69,7 +69,7 @@ _OWNED = "SELECT id, seq FROM sagas WHERE owner = $1"
 # or expired are a reason to move: they are looked for all the time.)
 WITHOUT_REASON = """
 SELECT s.id, s.status, s.owner, s.due_at FROM sagas s
-WHERE s.finished_at IS NULL AND s.status <> 'stuck'
+WHERE s.finished_at IS NULL AND s.status NOT IN ('stuck', 'paused')
   AND (
     (s.owner IS NULL AND s.due_at IS NULL)
     OR (s.owner IS NOT NULL AND NOT EXISTS (SELECT FROM replicas r WHERE r.id = s.owner))

@@ -17,13 +17,19 @@ from app.store.database import Database, ReadTx, WriteTx
 
 _LATEST = """
 SELECT version, digest FROM definitions
-WHERE tenant_id = $1 AND name = $2 ORDER BY version DESC LIMIT 1
+WHERE tenant_id = $1 AND name = $2 AND version > 0 ORDER BY version DESC LIMIT 1
 """
 
 _INSERT = """
 INSERT INTO definitions (tenant_id, name, version, digest, document, created_at)
 VALUES ($1, $2, $3, $4, $5::json, amends_now()) ON CONFLICT DO NOTHING RETURNING version
 """
+
+_DIGEST = """
+SELECT digest FROM definitions WHERE tenant_id = $1 AND name = $2 AND version = $3
+"""
+
+_INLINE_VERSIONS = 2**31 - 1
 
 _FETCH = """
 SELECT document, created_at FROM definitions
@@ -32,12 +38,12 @@ WHERE tenant_id = $1 AND name = $2 AND version = $3
 
 _VERSIONS = """
 SELECT version, created_at FROM definitions
-WHERE tenant_id = $1 AND name = $2 ORDER BY version DESC LIMIT 1000
+WHERE tenant_id = $1 AND name = $2 AND version > 0 ORDER BY version DESC LIMIT 1000
 """
 
 _LIST = """
 SELECT DISTINCT ON (name) name, version, created_at, document ->> 'description' AS description
-FROM definitions WHERE tenant_id = $1 AND name > $2
+FROM definitions WHERE tenant_id = $1 AND name > $2 AND version > 0
 ORDER BY name, version DESC LIMIT $3
 """
 
@@ -114,6 +120,23 @@ async def publish(tx: WriteTx, tenant: TenantId, definition: Definition) -> Publ
         if made is not None:
             reference = DefinitionRef(name=definition.name, version=version)
             return Published(reference=reference, is_new=True)
+
+
+async def publish_inline(tx: WriteTx, tenant: TenantId, definition: Definition) -> DefinitionRef:
+    """Store a definition that is no version of its name: only those who know it can use it.
+
+    Its version is negative and follows from its content, so that the same content is stored once,
+    and found without a search.
+    """
+    digest = hashlib.sha256(canonical_bytes(definition.document)).digest()
+    document = orjson.dumps(definition.document).decode()
+    version = -1 - int.from_bytes(digest[:4]) % _INLINE_VERSIONS
+    while True:
+        await tx.execute(_INSERT, tenant, definition.name, version, digest, document)
+        stored = await tx.fetch_value(_DIGEST, tenant, definition.name, version)
+        if stored == digest:
+            return DefinitionRef(name=definition.name, version=version)
+        version = -1 - (-version) % _INLINE_VERSIONS  # another document has this number: the next
 
 
 async def find_latest(tx: ReadTx, tenant: TenantId, name: str) -> DefinitionRef | None:

@@ -22,7 +22,8 @@ import structlog
 import uuid_utils.compat
 
 from app.clock import Clock
-from app.core.entries import FORMAT, Entry, Ignored
+from app.core.definition import Definition
+from app.core.entries import FORMAT, Entry, Ignored, Reception
 from app.core.errors import (
     BusinessKeyTaken,
     KeyReused,
@@ -32,12 +33,16 @@ from app.core.errors import (
 )
 from app.core.events import (
     AttemptObserved,
+    CallbackReceived,
     Event,
     Fact,
     Reporter,
+    ResolveRequested,
+    ResumeRequested,
     RetryRequested,
     SagaRequested,
     SagaWoken,
+    SkipRequested,
 )
 from app.core.identity import EntryId, Incarnation, SagaId
 from app.core.machine import apply, decide
@@ -54,6 +59,16 @@ log = structlog.get_logger(__name__)
 RACES_MAX = 100
 """So many lost races in a row are no contention any more, but a fault."""
 
+_PROGRESS = (
+    AttemptObserved,
+    CallbackReceived,
+    ResumeRequested,
+    RetryRequested,
+    ResolveRequested,
+    SkipRequested,
+)
+"""Facts after which the owners that were lost before do not count any more."""
+
 _LOAD = """
 SELECT j.saga_id, j.seq, j.id, j.at, j.type, j.format, j.data FROM saga_journal j
 WHERE j.saga_id = $1 AND j.seq > $2 ORDER BY j.seq LIMIT $3
@@ -65,6 +80,10 @@ WHERE j.saga_id = ANY($1::uuid[]) ORDER BY j.saga_id, j.seq
 """
 
 _OWNER = "SELECT owner FROM sagas WHERE id = $1"
+
+
+type Observer = Callable[[Definition, Saga | None, Fact, Entry | Ignored], None]
+"""Is told of each fact: the saga before it, if there was one, and what was concluded of it."""
 
 
 class ClaimLost(Exception):
@@ -82,6 +101,14 @@ class Started:
 
     saga: Saga
     is_replay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """The saga after a fact; ``reception`` tells what became of a callback."""
+
+    saga: Saga
+    reception: Reception | None
 
 
 @dataclass(slots=True)
@@ -105,15 +132,19 @@ class Journal:
         definitions: Definitions,
         clock: Clock,
         runs_engine: bool,
+        callbacks_url: str,
     ) -> None:
+        """``callbacks_url`` is where tools report, up to the token."""
         self._database = database
         self._writer = writer
         self._replica = replica
         self._definitions = definitions
         self._clock = clock
         self._runs_engine = runs_engine
+        self._callbacks_url = callbacks_url
         self._lanes: dict[SagaId, _Lane] = {}
         self._listeners: list[Callable[[Saga], None]] = []
+        self._observers: list[Observer] = []
         self.starting = 0
         """How many starts are under way here, this one included."""
         self.may_begin: Callable[[], bool] = lambda: True
@@ -122,6 +153,13 @@ class Journal:
     def listen(self, listener: Callable[[Saga], None]) -> None:
         """Call ``listener`` after every commit with the saga as it then is; it must not block."""
         self._listeners.append(listener)
+
+    def observe(self, observer: Observer) -> None:
+        """Tell ``observer`` of every fact: once its entry is committed, or when it is ignored.
+
+        It only watches: what it raises is logged, and changes nothing.
+        """
+        self._observers.append(observer)
 
     async def start(self, fact: SagaRequested, *, fingerprint: bytes | None) -> Started:
         """Create a saga, with its first intent if this replica may send it.
@@ -151,7 +189,7 @@ class Journal:
             outcome = await self._writer.write(
                 _start_row(saga, entry, fingerprint=fingerprint),
                 incarnation=incarnation,
-                on_written=partial(self._committed, saga),
+                on_written=partial(self._committed, definition, None, entry, saga),
             )
             if outcome is Outcome.WRITTEN:
                 return Started(saga=saga, is_replay=False)
@@ -175,14 +213,17 @@ class Journal:
             Fenced: this incarnation was revoked.
             RowRefused: the database refuses the row.
         """
-        lane = self._lanes.setdefault(saga_id, _Lane())
-        lane.users += 1
-        try:
-            async with lane.lock:
-                return await self._record(saga_id, lane, fact, urgent=urgent)
-        finally:
-            lane.users -= 1
-            self._tidy(saga_id, lane)
+        return (await self._record_in_lane(saga_id, fact, urgent=urgent)).saga
+
+    async def receive(self, saga_id: SagaId, fact: CallbackReceived) -> Reception:
+        """Append what follows from a callback; returns what became of it.
+
+        Raises:
+            As ``record``.
+        """
+        recorded = await self._record_in_lane(saga_id, fact, urgent=True)
+        assert recorded.reception is not None, fact
+        return recorded.reception
 
     async def load(self, saga_ids: list[SagaId]) -> dict[SagaId, Saga]:
         """Fold the journals of many sagas; those that do not exist are missing."""
@@ -211,7 +252,17 @@ class Journal:
             lane.saga = None
             self._tidy(saga_id, lane)
 
-    async def _record(self, saga_id: SagaId, lane: _Lane, fact: Fact, *, urgent: bool) -> Saga:
+    async def _record_in_lane(self, saga_id: SagaId, fact: Fact, *, urgent: bool) -> _Recorded:
+        lane = self._lanes.setdefault(saga_id, _Lane())
+        lane.users += 1
+        try:
+            async with lane.lock:
+                return await self._record(saga_id, lane, fact, urgent=urgent)
+        finally:
+            lane.users -= 1
+            self._tidy(saga_id, lane)
+
+    async def _record(self, saga_id: SagaId, lane: _Lane, fact: Fact, *, urgent: bool) -> _Recorded:
         for _ in range(RACES_MAX):
             incarnation = self._replica.incarnation
             if lane.saga is None:
@@ -221,18 +272,19 @@ class Journal:
             definition = await self._definitions.fetch(saga.facts.tenant, reference)
             entry = decide(definition, saga, self._event(fact))
             if isinstance(entry, Ignored):
-                return saga
+                self._tell(definition, saga, fact, entry)
+                return _Recorded(saga, entry.reception)
             # Whatever happens while the row is out, what is kept is no longer sure.
             lane.saga = None
             after = apply(saga, entry)
             outcome = await self._writer.write(
                 _move_row(saga, entry, reporter=incarnation),
                 incarnation=incarnation,
-                on_written=partial(self._committed, after),
+                on_written=partial(self._committed, definition, saga, entry, after),
                 urgent=urgent,
             )
             if outcome is Outcome.WRITTEN:
-                return after
+                return _Recorded(after, entry.reception)
         raise StoreUnavailable("the saga could not be moved for contention", saga=saga_id)
 
     async def _load(self, saga_id: SagaId, fact: Fact, incarnation: Incarnation) -> Saga:
@@ -289,11 +341,14 @@ class Journal:
                 incarnation=replica.incarnation,
                 may_open=may_open,
                 send_until=replica.expires_at,
+                callbacks_url=self._callbacks_url,
             ),
             fact=fact,
         )
 
-    def _committed(self, saga: Saga) -> None:
+    def _committed(
+        self, definition: Definition, before: Saga | None, entry: Entry, saga: Saga
+    ) -> None:
         """An entry is stored: keep the saga if it is ours, and tell everybody.
 
         Called by the writer, since whoever reported the fact may have given up waiting.
@@ -302,6 +357,16 @@ class Journal:
             self._lanes.setdefault(saga.id, _Lane()).saga = saga
         for listener in self._listeners:
             listener(saga)
+        self._tell(definition, before, entry.fact, entry)
+
+    def _tell(
+        self, definition: Definition, before: Saga | None, fact: Fact, concluded: Entry | Ignored
+    ) -> None:
+        for observer in self._observers:
+            try:
+                observer(definition, before, fact, concluded)
+            except Exception:
+                log.exception("observer_crashed")
 
     def _tidy(self, saga_id: SagaId, lane: _Lane) -> None:
         mine = lane.saga is not None and lane.saga.now.owner == self._replica.incarnation
@@ -357,8 +422,11 @@ def _move_row(saga: Saga, entry: Entry, *, reporter: Incarnation) -> MoveRow:
         **_row(saga, entry),
         seq=entry.seq,
         before=saga.entry_id,
-        progress=isinstance(entry.fact, AttemptObserved | RetryRequested),
-        is_evidence=owner == saga.now.owner and owner != reporter,
+        progress=isinstance(entry.fact, _PROGRESS),
+        is_evidence=owner == saga.now.owner
+        and owner != reporter
+        # At rest nobody owns it, whoever has claimed it meanwhile.
+        and (owner is not None or entry.now.due_at is not None),
     )
 
 

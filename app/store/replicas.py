@@ -90,6 +90,16 @@ class Replica:
         return self._lease.total_seconds() / BEATS_PER_LEASE
 
     @property
+    def lease_seconds(self) -> float:
+        """Until the lease ends; negative once it has."""
+        return (self.expires_at - self._clock.now()).total_seconds()
+
+    @property
+    def beat_age_seconds(self) -> float:
+        """Since the lease was last renewed."""
+        return self._lease.total_seconds() - self.lease_seconds
+
+    @property
     def is_trusted(self) -> bool:
         """The lease is valid, by this process's estimate of the database's clock."""
         return self._clock.now() < self.expires_at

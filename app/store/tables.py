@@ -13,8 +13,9 @@ metadata = sa.MetaData()
 
 _TIME = sa.DateTime(timezone=True)
 
-LIVE_STATUSES = ("pending", "running", "compensating", "stuck")
-STATUSES = (*LIVE_STATUSES, "completed", "compensated")
+LIVE_STATUSES = ("pending", "running", "compensating", "paused", "stuck")
+FINAL_STATUSES = ("completed", "compensated", "partially_compensated", "terminated")
+STATUSES = (*LIVE_STATUSES, *FINAL_STATUSES)
 
 tenants = sa.Table(
     "tenants",
@@ -38,7 +39,16 @@ definitions = sa.Table(
     sa.Column("document", pg.JSON, nullable=False),
     sa.Column("created_at", _TIME, nullable=False),
     sa.PrimaryKeyConstraint("tenant_id", "name", "version", name="definitions_pkey"),
-    sa.CheckConstraint("version >= 1", name="definitions_version_check"),
+    # Negative: a document that came with the request that started a saga.
+    sa.CheckConstraint("version <> 0", name="definitions_version_check"),
+)
+
+sa.Index(
+    "definitions_published",
+    definitions.c.tenant_id,
+    definitions.c.name,
+    definitions.c.version,
+    postgresql_where=sa.text("version > 0"),
 )
 
 replicas = sa.Table(
@@ -93,12 +103,12 @@ sagas = sa.Table(
     sa.PrimaryKeyConstraint("id", name="sagas_pkey"),
     sa.CheckConstraint(f"status IN {STATUSES}", name="sagas_status_check"),
     sa.CheckConstraint(
-        "(finished_at IS NOT NULL) = (status IN ('completed', 'compensated'))",
+        f"(finished_at IS NOT NULL) = (status IN {FINAL_STATUSES})",
         name="sagas_finished_check",
     ),
     # A saga that is not at rest has an owner or a due time: a reason to move.
     sa.CheckConstraint(
-        "status IN ('stuck', 'completed', 'compensated')"
+        f"status IN {('paused', 'stuck', *FINAL_STATUSES)}"
         " OR owner IS NOT NULL OR due_at IS NOT NULL",
         name="sagas_reason_check",
     ),

@@ -12,6 +12,8 @@ compare-and-set makes that harmless, and a row that finds its own entry in place
 
 import asyncio
 import contextlib
+import itertools
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -64,6 +66,7 @@ class _Ticket:
     incarnation: Incarnation
     on_written: Callable[[], None]
     done: asyncio.Future[Outcome]
+    since_seconds: float = field(default_factory=time.monotonic)
     size_bytes: int = field(init=False)
     is_settled: bool = False
 
@@ -89,8 +92,8 @@ class _Ticket:
             self.done.set_exception(outcome)
 
 
-def _nothing() -> None:
-    """Follows from a row that nobody but its caller cares for."""
+def _nothing(*_: object) -> None:
+    """Follows from what nobody but its caller cares for."""
 
 
 class Writer:
@@ -100,15 +103,32 @@ class Writer:
         self._database = database
         self._waiting: deque[_Ticket] = deque()
         self._urgent: deque[_Ticket] = deque()
+        self._sending: list[_Ticket] = []
         self._kick = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._task: asyncio.Task[None] | None = None
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
+        """Of the rows that wait, and are not on their way yet."""
         self._closing = False
         self._failures_at_end = 0
         self.flushes = 0
         self.rows = 0
+        self.on_flush: Callable[[int, float], None] = _nothing
+        """Called after every flush with its rows and the seconds that it took."""
+
+    @property
+    def waiting_rows(self) -> int:
+        """How many rows wait to be stored, those on their way among them."""
+        return len(self._waiting) + len(self._urgent) + len(self._sending)
+
+    @property
+    def waiting_seconds(self) -> float:
+        """For how long the row that waits longest has waited; 0 if none does."""
+        first = [*itertools.islice(self._waiting, 1), *itertools.islice(self._urgent, 1)]
+        since = (ticket.since_seconds for ticket in [*first, *self._sending])
+        now = time.monotonic()
+        return now - min(since, default=now)
 
     async def start(self) -> None:
         """Start the writer task."""
@@ -151,13 +171,13 @@ class Writer:
         """
         assert self._task is not None, "start() comes first"
         waiting = len(self._waiting) + len(self._urgent)
-        if self._closing or waiting >= WAITING_ROWS_MAX or self._waiting_bytes > WAITING_BYTES_MAX:
+        if self._closing or waiting >= WAITING_ROWS_MAX or self.waiting_bytes > WAITING_BYTES_MAX:
             raise StoreUnavailable("no more can be taken in to be stored")
         done = asyncio.get_running_loop().create_future()
         ticket = _Ticket(row, incarnation, on_written, done)
         queue = self._urgent if urgent else self._waiting
         queue.append(ticket)
-        self._waiting_bytes += ticket.size_bytes
+        self.waiting_bytes += ticket.size_bytes
         self._idle.clear()
         self._kick.set()
         try:
@@ -166,40 +186,49 @@ class Writer:
             # Its caller gave up; what was never sent need not be kept.
             with contextlib.suppress(ValueError):
                 queue.remove(ticket)
-                self._waiting_bytes -= ticket.size_bytes
+                self.waiting_bytes -= ticket.size_bytes
                 self._kick.set()
             raise
 
     async def _run(self) -> None:
         pause = RECONNECT_SECONDS_MIN
-        batch: list[_Ticket] = []
         while True:
             try:
                 async with self._database.connection() as driver:
                     flusher = _Flusher(driver, is_pooled=self._database.is_pooled)
                     while True:
-                        batch = batch or await self._next_batch()
-                        if not batch:
+                        self._sending = self._sending or await self._next_batch()
+                        if not self._sending:
                             return None
-                        await flusher.flush(batch)
+                        begun_at = time.monotonic()
+                        await flusher.flush(self._sending)
                         pause = RECONNECT_SECONDS_MIN
-                        self.flushes += 1
-                        self.rows += len(batch)
-                        batch = []
+                        self._note_flush(seconds=time.monotonic() - begun_at)
+                        self._sending = []
             except (StoreUnavailable, *UNREACHABLE) as error:
                 # What was in flight is sent again as it is; it may have been committed.
-                batch = [ticket for ticket in batch if not ticket.is_settled]
-                log.warning("writer_connection_lost", error=str(error), waiting=len(batch))
+                self._sending = [ticket for ticket in self._sending if not ticket.is_settled]
+                rows = len(self._sending)
+                log.warning("writer_connection_lost", error=str(error), waiting=rows)
             except Exception:
                 # A bug of ours: the callers are told, and the next batch gets its chance.
                 log.exception("writer_crashed")
-                for ticket in batch:
+                for ticket in self._sending:
                     ticket.settle(StoreUnavailable("our own code failed while storing"))
-                batch = []
+                self._sending = []
             if self._is_at_an_end():
-                return self._abandon(batch)
+                return self._abandon()
             await self._rest(pause)
             pause = min(pause * 2, RECONNECT_SECONDS_MAX)
+
+    def _note_flush(self, *, seconds: float) -> None:
+        self.flushes += 1
+        self.rows += len(self._sending)
+        try:
+            self.on_flush(len(self._sending), seconds)
+        except Exception:
+            # Whoever only watches must not cost a connection.
+            log.exception("observer_crashed")
 
     def _is_at_an_end(self) -> bool:
         """The writer was stopped, and the database could not be reached again since."""
@@ -230,7 +259,7 @@ class Writer:
                         queue.appendleft(ticket)
                         break
                     batch.append(ticket)
-                    self._waiting_bytes -= ticket.size_bytes
+                    self.waiting_bytes -= ticket.size_bytes
                     sagas.add(ticket.row.id)
                     size += ticket.size_bytes
             if not batch:
@@ -241,11 +270,12 @@ class Writer:
             self._kick.clear()
             await self._kick.wait()
 
-    def _abandon(self, batch: list[_Ticket]) -> None:
+    def _abandon(self) -> None:
         """The end has come and the database is away: nobody may believe it was written."""
-        for ticket in [*batch, *self._urgent, *self._waiting]:
+        for ticket in [*self._sending, *self._urgent, *self._waiting]:
             message = "the service stopped, and it is not known whether it was stored"
             ticket.settle(StoreUnavailable(message))
+        self._sending.clear()
         self._urgent.clear()
         self._waiting.clear()
         self._idle.set()
@@ -280,8 +310,8 @@ class _Flusher:
                     return await self._isolate(batch, error)
                 # A full disk, a read-only server: nobody's row. The connection is replaced, and
                 # the batch waits.
-                log.exception("flush_failed", sqlstate=state)
-                raise asyncpg.InterfaceError(str(error)) from error
+                log.exception("flush_failed", sqlstate=state, error=_said(error))
+                raise asyncpg.InterfaceError(_said(error)) from error
 
     async def _pass_by(self, batch: list[_Ticket], error: asyncpg.PostgresError) -> None:
         """Send what nobody holds up; what somebody does is for its caller to try again.
@@ -307,7 +337,7 @@ class _Flusher:
         keyed = [ticket for ticket in batch if _may_wait_for_a_start(ticket.row)]
         if not fence or not keyed:
             # The fence is locked by somebody who revokes us: it is nobody's row.
-            raise asyncpg.InterfaceError(str(error)) from error
+            raise asyncpg.InterfaceError(_said(error)) from error
         if len(batch) == 1:
             return self._refuse(batch[0], error)
         rest = [ticket for ticket in batch if ticket not in keyed]
@@ -329,7 +359,7 @@ class _Flusher:
     def _refuse(self, ticket: _Ticket, error: asyncpg.PostgresError) -> None:
         saga, state = ticket.row.id, error.sqlstate or ""
         log.error("row_refused", saga_id=str(saga), sqlstate=state)
-        ticket.settle(RowRefused(saga=saga, sqlstate=state, message=str(error)))
+        ticket.settle(RowRefused(saga=saga, sqlstate=state, message=_said(error)))
 
     async def _send(self, batch: list[_Ticket]) -> None:
         starts = [ticket.row for ticket in batch if isinstance(ticket.row, StartRow)]
@@ -365,6 +395,11 @@ class _Flusher:
             return await self._driver.fetch(statement, *args)
         async with self._driver.transaction():
             return await self._driver.fetch(statement, *args)
+
+
+def _said(error: asyncpg.PostgresError) -> str:
+    """What Postgres says of an error, without its detail: that quotes the row."""
+    return str(error.args[0]) if error.args else type(error).__name__
 
 
 def _may_wait_for_a_start(row: StartRow | MoveRow) -> bool:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import hashlib
+import json
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +28,8 @@ class Arrival:
     """``None`` if it is over the limit."""
     path: str
     """Decoded and without the query."""
+    callback_url: str | None = None
+    """Where the caller wants the outcome reported to."""
 
     @property
     def described(self) -> Match:
@@ -56,7 +59,8 @@ async def read_arrival(request: web.Request) -> Arrival:
         body_sha256=None if body is None else hashlib.sha256(body).hexdigest(),
         body_text=(body or b"")[:BODY_TEXT_BYTES_MAX].decode(errors="replace"),
     )
-    return Arrival(row=row, body=body, path=request.path)
+    url = _header(request, "Amends-Callback-Url") or _url_in(body)
+    return Arrival(row=row, body=body, path=request.path, callback_url=url)
 
 
 async def _read_body(request: web.Request) -> bytes | None:
@@ -71,6 +75,17 @@ async def _read_body(request: web.Request) -> bytes | None:
         if seen > _DRAINED_BYTES_MAX:
             break
     return bytes(kept) if seen <= BODY_BYTES_MAX else None
+
+
+def _url_in(body: bytes | None) -> str | None:
+    if body is None or b'"callback_url"' not in body:
+        return None
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    url = value.get("callback_url") if isinstance(value, dict) else None
+    return _storable(url) if isinstance(url, str) else None
 
 
 def _header(request: web.Request, name: str) -> str | None:

@@ -6,6 +6,7 @@ import json
 from aiohttp import web
 
 from examples.world import wire
+from examples.world.caller import Caller
 from examples.world.fields import Complaint, Fields
 from examples.world.holds import Holds
 from examples.world.records import JsonValue
@@ -19,8 +20,11 @@ WAIT_SECONDS_MAX = 60.0
 class Control:
     """Handlers for setting switches, watching and releasing holds, and reading the ledger."""
 
-    def __init__(self, *, storage: Storage, switches: Switches, holds: Holds) -> None:
+    def __init__(
+        self, *, storage: Storage, switches: Switches, holds: Holds, caller: Caller
+    ) -> None:
         """Take what the tool works on, too."""
+        self._caller = caller
         self._storage = storage
         self._switches = switches
         self._holds = holds
@@ -33,6 +37,7 @@ class Control:
         router.add_delete("/world/switches", self.clear_switches)
         router.add_get("/world/held", self.show_held)
         router.add_post("/world/release", self.release)
+        router.add_get("/world/callbacks", self.show_callbacks)
         router.add_get("/world/ledger", self.show_ledger)
         router.add_get("/world/summary", self.show_summary)
         router.add_route("*", "/world{rest:(/.*)?}", self.refuse)
@@ -66,17 +71,32 @@ class Control:
 
     async def show_held(self, http: web.Request) -> web.Response:
         """Show who is held, waiting ``wait`` seconds for ``count`` of them, under ``name``."""
-        try:
-            wait_seconds = float(http.query.get("wait", "0"))
-            count = int(http.query.get("count", "1"))
-        except ValueError as error:
-            return _problem(422, "invalid", f"wait and count must be numbers: {error}")
-        if not 0 <= wait_seconds <= WAIT_SECONDS_MAX:
-            return _problem(422, "invalid", f"wait must be from 0 to {WAIT_SECONDS_MAX:g} seconds")
+        patience = _read_patience(http)
+        if isinstance(patience, web.Response):
+            return patience
+        count, wait_seconds = patience
         held = await self._holds.wait_until_held(
             http.query.get("name"), count=count, wait_seconds=wait_seconds
         )
         return wire.reply_json({"held": [each.to_json() for each in held]})
+
+    async def show_callbacks(self, http: web.Request) -> web.Response:
+        """Show what was reported, waiting ``wait`` seconds until ``count`` reports are answered.
+
+        Those of one ``saga`` or one ``key``, or all; an attempt that found nobody counts, too.
+        """
+        patience = _read_patience(http)
+        if isinstance(patience, web.Response):
+            return patience
+        count, wait_seconds = patience
+        saga, key = http.query.get("saga"), http.query.get("key")
+        ledger = await self._caller.wait_answered(
+            saga=saga, key=key, count=count, wait_seconds=wait_seconds
+        )
+        shown: list[JsonValue] = [
+            dataclasses.asdict(each) for each in ledger.callbacks if key in {None, each.key}
+        ]
+        return wire.reply_json({"callbacks": shown})
 
     async def release(self, http: web.Request) -> web.Response:
         """Let go who is held under ``name`` now; without a name, everybody."""
@@ -102,6 +122,18 @@ class Control:
         """Show counts and what is wrong, for each saga."""
         ledger = await self._storage.ledger(saga=http.query.get("saga"))
         return wire.reply_json(summarize(ledger))
+
+
+def _read_patience(http: web.Request) -> tuple[int, float] | web.Response:
+    """Read ``count`` and ``wait`` from a query, or refuse them."""
+    try:
+        wait_seconds = float(http.query.get("wait", "0"))
+        count = int(http.query.get("count", "1"))
+    except ValueError as error:
+        return _problem(422, "invalid", f"wait and count must be numbers: {error}")
+    if not 0 <= wait_seconds <= WAIT_SECONDS_MAX:
+        return _problem(422, "invalid", f"wait must be from 0 to {WAIT_SECONDS_MAX:g} seconds")
+    return count, wait_seconds
 
 
 def _problem(status: int, code: str, message: str) -> web.Response:

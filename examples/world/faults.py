@@ -1,22 +1,24 @@
 """What can be done to a request: the value of a switch's ``do``, and how it is read from JSON.
 
 A fault has a part before the effect (``late_effect``, ``delay``, hold), a part after it (hold,
-``late``), and an *ending* that replaces the tool's own answer. At most one ending; the rest
-combines freely.
+``late``), and an *ending* that replaces or spoils the tool's own answer. At most one ending; the
+rest combines freely. What is told later, if anything, is its *plan* (``plans``).
 
 Whether the tool is reached matters. ``decline`` is a refusal by the tool itself, so a key whose
 effect exists already is replayed instead. An ending with ``effect: false`` plays whatever stands
 in front of the tool (gateway, network): the tool, its keys included, is not asked.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, assert_never, get_args
 
 from examples.world.fields import FOREVER_SECONDS, Fields
+from examples.world.plans import DEFAULT_PLAN, Plan, read_plan
 from examples.world.records import JsonValue
 
-type Where = Literal["before", "after"]
+type Where = Literal["before", "after", "callback"]
 
 Absurdity = Literal[
     "html",
@@ -30,14 +32,17 @@ Absurdity = Literal[
     "redirect",
     "truncated",
     "gzip_bomb",
+    "wrong_chunks",
 ]
+
+Middle = Literal["headers", "body"]
 
 _PLACES: Final = ("before", "after")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """Wait before or after the effect until somebody releases ``name``."""
+    """Wait until somebody releases ``name``: before or after the effect, or before a callback."""
 
     where: Where
     name: str
@@ -93,7 +98,24 @@ class Custom:
     effect: bool
 
 
-type Ending = Decline | Fail | Drop | Hang | Nonsense | Custom
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drip:
+    """The tool's own answer, a byte at a time."""
+
+    seconds: float
+    """Between two bytes of the body."""
+    effect: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """The tool's own answer, up to the middle of its headers or its body."""
+
+    where: Middle
+    effect: bool = True
+
+
+type Ending = Decline | Fail | Drop | Hang | Nonsense | Custom | Drip | Cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +129,8 @@ class Fault:
     hold: Hold | None = None
     late: float = 0.0
     ending: Ending | None = None
+    plan: Plan = DEFAULT_PLAN
+    """What is told of it later, if its caller wants to be called back."""
     text: str | None = None
     """The ``do`` as JSON, for the ledger."""
 
@@ -118,11 +142,11 @@ class Fault:
     def status_on_wire(self, own: int) -> int | None:
         """Return the status that is sent where the tool says ``own``; ``None`` if none is."""
         match self.ending:
-            case None | Decline():
+            case None | Decline() | Drip() | Cut(where="body"):
                 return own
             case Fail(status=status) | Custom(status=status):
                 return status
-            case Drop() | Hang():
+            case Drop() | Hang() | Cut():
                 return None
             case Nonsense(kind=kind, status=status):
                 return status or (302 if kind == "redirect" else 200)
@@ -156,13 +180,22 @@ def read_fault(do: Fields, *, text: str) -> Fault:
         hold=hold,
         late=do.seconds("late"),
         ending=endings[0] if endings else None,
+        plan=read_plan(do),
         text=text,
     )
     do.finish()
     is_empty = fault == Fault(text=text) and len(do.complaints) == before
-    if is_empty and isinstance(do.value, dict):
-        do.refuse(f"nothing to do; give hold, late_effect, delay, late, {', '.join(_ENDINGS)}")
+    if is_empty and isinstance(do.value, dict) and not do.has("callback"):
+        names = "hold, late_effect, delay, late, acts, callback"
+        do.refuse(f"nothing to do; give {names}, {', '.join(_ENDINGS)}")
     return fault
+
+
+def fault_in(text: str | None) -> Fault:
+    """Read a fault back from its text in the ledger."""
+    if text is None:
+        return NO_FAULT
+    return read_fault(Fields(value=json.loads(text), path="$", complaints=[]), text=text)
 
 
 def _decline(do: Fields) -> Decline | None:
@@ -186,6 +219,16 @@ def _hang(do: Fields) -> Hang | None:
     seconds = do.number("hang", most=FOREVER_SECONDS)
     effect = do.flag("effect", default=False)
     return None if seconds is None else Hang(seconds=seconds, effect=effect)
+
+
+def _drip(do: Fields) -> Drip | None:
+    seconds = do.number("drip", most=FOREVER_SECONDS)
+    return None if seconds is None else Drip(seconds=seconds)
+
+
+def _cut(do: Fields) -> Cut | None:
+    where = do.text("cut", among=get_args(Middle))
+    return None if where is None else Cut(where="body" if where == "body" else "headers")
 
 
 def _nonsense(do: Fields) -> Nonsense | None:
@@ -235,4 +278,6 @@ _ENDINGS: Final = {
     "hang": _hang,
     "nonsense": _nonsense,
     "answer": _answer,
+    "drip": _drip,
+    "cut": _cut,
 }

@@ -13,6 +13,9 @@ What is always wrong, however a saga ends:
 ``undone_twice``            one effect was undone, or tried to be, under two keys
 ``effect_outlived_undo``    the undo came first, the effect later, and it is still there
 ``undo_out_of_order``       an earlier effect was undone while a later one, undone after it, stood
+``callback_refused``        the caller refused what the tool reported first, or told it again
+``callback_contradicted``   the caller took a report that contradicts one it had taken before
+``callback_forged``         the caller took a report that came with a token of nobody's
 ==========================  ======================================================================
 
 What is wrong for the way it ended:
@@ -20,8 +23,12 @@ What is wrong for the way it ended:
 ==========================  ======================================================================
 ``effect_missing``          completed, and a step that acted (or the whole saga) has no live effect
 ``undo_in_completed``       completed, and something was undone, or asked to be
-``effect_left``             compensated, and an effect is live
+``effect_left``             compensated, and an effect is live (if partially: an undeclared one)
 ==========================  ======================================================================
+
+An effect that was announced by callback counts like any other, once. A step may be undone again
+under another key if its tool reported a success after it had been undone: then that was no
+mistake of the engine.
 
 "Earlier" is only said of effects in a sure order: the later step was first asked for after the
 earlier effect was there. Steps side by side may be undone in either order.
@@ -30,11 +37,12 @@ earlier effect was there. Steps side by side may be undone in either order.
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal, assert_never, override
 
-from examples.world.records import Effect, Ledger, Received
+from examples.world.records import Callback, Effect, Ledger, Received, Saying
 
-type Expectation = Literal["completed", "compensated"]
+type Expectation = Literal["completed", "compensated", "partially_compensated"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +68,7 @@ class Trail:
     saga: str | None
     requests: list[Received] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
+    callbacks: list[Callback] = field(default_factory=list)
 
 
 def trails(ledger: Ledger) -> dict[str | None, Trail]:
@@ -69,6 +78,8 @@ def trails(ledger: Ledger) -> dict[str | None, Trail]:
         sorted_.setdefault(request.saga, Trail(request.saga)).requests.append(request)
     for effect in ledger.effects:
         sorted_.setdefault(effect.saga, Trail(effect.saga)).effects.append(effect)
+    for callback in ledger.callbacks:
+        sorted_.setdefault(callback.saga, Trail(callback.saga)).callbacks.append(callback)
     return sorted_
 
 
@@ -77,6 +88,7 @@ def judge(
     expectations: Mapping[str, Expectation],
     *,
     optional_steps: Collection[str] = (),
+    residue_steps: Collection[str] = (),
 ) -> list[Violation]:
     """Find all that is wrong.
 
@@ -85,9 +97,15 @@ def judge(
         expectations: how each saga ended, by its id. Sagas not named are judged by what is always
             wrong.
         optional_steps: ids of steps that may end without effect in a completed saga.
+        residue_steps: ids of steps whose effects may be left in a partially compensated saga,
+            such as mails that were sent.
     """
     by_saga = trails(ledger)
-    violations = [*key_violations(ledger), *undone_twice(ledger)]
+    violations = [
+        *key_violations(ledger),
+        *undone_twice(ledger),
+        *callback_violations(ledger),
+    ]
     for trail in by_saga.values():
         violations += [*two_live_effects(trail), *outlived_undos(trail), *undo_order(trail)]
     for saga, expectation in expectations.items():
@@ -98,6 +116,8 @@ def judge(
                 violations += undos_in_completed(trail)
             case "compensated":
                 violations += effects_left(trail)
+            case "partially_compensated":
+                violations += effects_left(trail, residue_steps=residue_steps)
             case _:
                 assert_never(expectation)
     return violations
@@ -125,14 +145,57 @@ def key_violations(ledger: Ledger) -> Iterator[Violation]:
 
 
 def undone_twice(ledger: Ledger) -> Iterator[Violation]:
-    """Check that each effect was undone under one key only, however often that was sent."""
+    """Check that each effect was undone under one key only, however often that was sent.
+
+    Another key is right after the tool reported, late, that the effect exists.
+    """
     effects = {effect.resource: effect for effect in ledger.effects}
     undos = [request for request in ledger.requests if request.is_undo]
+    successes = [
+        callback
+        for callback in ledger.callbacks
+        if callback.outcome == "succeeded" and callback.is_accepted
+    ]
     for resource, requests in _grouped(undos, lambda each: each.resource):
         keys = list(dict.fromkeys(repr(request.key) for request in requests))
-        if len(keys) > 1 and resource in effects:
+        firsts = [next(each for each in requests if repr(each.key) == key) for key in keys]
+        effect = effects.get(resource)
+        were_asked_for = effect is not None and all(
+            any(
+                callback.key == effect.key and earlier.seq < callback.seq < later.seq
+                for callback in successes
+            )
+            for earlier, later in pairwise(firsts)
+        )
+        if len(keys) > 1 and resource in effects and not were_asked_for:
             message = f"the undo of {resource} was sent under the keys {', '.join(keys)}"
             yield _about(effects[resource], "undone_twice", message)
+
+
+def callback_violations(ledger: Ledger) -> Iterator[Violation]:
+    """Check that the caller takes each report for what it is worth.
+
+    What a switch has changed is not judged.
+    """
+    for _, callbacks in _grouped(ledger.callbacks, lambda each: each.token_sha256):
+        taken: Saying | None = None
+        may_be_known: set[Saying] = set()
+        for callback in callbacks:
+            if callback.sent_to == "forged" and callback.is_accepted:
+                yield _about(callback, "callback_forged", f"{_told(callback)}, with a forged token")
+            if callback.sent_to != "given" or callback.is_changed:
+                continue
+            if callback.is_refused and may_be_known <= {callback.outcome}:
+                yield _about(callback, "callback_refused", _told(callback))
+            if callback.outcome == "in_progress":
+                continue
+            if callback.is_accepted and taken not in {None, callback.outcome}:
+                message = f"{_told(callback)}, after it had taken that it {taken}"
+                yield _about(callback, "callback_contradicted", message)
+            if callback.is_accepted and taken is None:
+                taken = callback.outcome
+            if not callback.is_refused:
+                may_be_known.add(callback.outcome)
 
 
 def two_live_effects(trail: Trail) -> Iterator[Violation]:
@@ -209,10 +272,10 @@ def undos_in_completed(trail: Trail) -> Iterator[Violation]:
         yield _about(requests[0], "undo_in_completed", message)
 
 
-def effects_left(trail: Trail) -> Iterator[Violation]:
-    """Check that nothing of a compensated saga is left."""
+def effects_left(trail: Trail, *, residue_steps: Collection[str] = ()) -> Iterator[Violation]:
+    """Check that nothing of a compensated saga is left but what is declared."""
     for effect in trail.effects:
-        if effect.live:
+        if effect.live and effect.step not in residue_steps:
             message = f"compensated, but {effect.resource} is live"
             yield _about(effect, "effect_left", message)
 
@@ -239,11 +302,18 @@ def _shown(request: Received) -> str:
     return f"{request.method} {request.path} {request.body_text[:200]}".strip()
 
 
+def _told(callback: Callback) -> str:
+    return (
+        f"the caller answered {callback.status} to #{callback.seq}, report {callback.report}"
+        f" on #{callback.request_seq}, which said {callback.outcome}"
+    )
+
+
 def _names(effects: Iterable[Effect]) -> str:
     return " and ".join(effect.resource for effect in effects)
 
 
-def _about(row: Received | Effect, rule: str, message: str) -> Violation:
+def _about(row: Received | Effect | Callback, rule: str, message: str) -> Violation:
     return _violation(rule, row.saga, row.step, row.key, message)
 
 

@@ -1,8 +1,8 @@
 """The rows of the ledger, as values, and the ledger as a document.
 
 One counter numbers everything that happens in the world, from 1: a request that is received, an
-outcome, an effect, an undo. So any two ``..._seq`` compare, and say which came first. Gaps mean
-nothing.
+outcome, an effect, an undo, a callback. So any two ``..._seq`` compare, and say which came first.
+Gaps mean nothing.
 """
 
 import dataclasses
@@ -12,8 +12,15 @@ from typing import Literal, Self
 
 type JsonValue = bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None
 
-type Outcome = Literal["applied", "replayed", "refused", "none"]
-"""What a request did: had its effect now, was answered from memory, was refused, or nothing."""
+type Outcome = Literal["applied", "replayed", "refused", "none", "accepted"]
+"""What a request did: had its effect now, was answered from memory, was refused, or nothing.
+
+``accepted``: it was acknowledged, and will act later; then the outcome becomes one of the others.
+"""
+
+type Saying = Literal["succeeded", "failed", "in_progress"]
+Target = Literal["given", "forged", "dead"]
+"""Where a callback was sent: to the URL given, with another token, or where nobody listens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,11 +95,57 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Callback:
+    """One report that was sent to the caller of a tool, and what the caller answered.
+
+    It is recorded before it is sent. ``key``, ``saga``, ``step`` and ``call`` are those of the
+    request that it reports on, whose ``seq`` is ``request_seq``.
+    """
+
+    seq: int
+    at: str
+    request_seq: int
+    report: int
+    """Which of the reports on the request, from 0. A report sent again has the same bytes."""
+    attempt: int
+    """Which try to send the report, from 1."""
+    outcome: Saying
+    """What it said."""
+    sent_to: Target = "given"
+    is_changed: bool = False
+    """Whether a switch has changed its body."""
+    token_sha256: str
+    """Of the last part of the URL's path; lower-case hex."""
+    body_text: str
+    """All of it, as it was sent."""
+    answered_seq: int | None = None
+    """``None`` while it is under way, or if the world died under it."""
+    status: int | None = None
+    """``None`` with an ``answered_seq`` means that no answer came; ``error`` says why."""
+    error: str | None = None
+    key: str | None = None
+    saga: str | None = None
+    step: str | None = None
+    call: str | None = None
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the caller said that it took it."""
+        return self.status is not None and 200 <= self.status < 300
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the caller said that it wants none of it; not that it cannot take it now."""
+        return self.status is not None and 400 <= self.status < 500 and self.status != 429
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """All that was received and done: requests by ``seq``, effects by ``created_seq``."""
+    """All that was received, done and reported; each by ``seq``, effects by ``created_seq``."""
 
     requests: tuple[Received, ...] = ()
     effects: tuple[Effect, ...] = ()
+    callbacks: tuple[Callback, ...] = ()
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -104,6 +157,7 @@ class Ledger:
         return cls(
             requests=tuple(Received(**row) for row in document["requests"]),
             effects=tuple(Effect(**row) for row in effects),
+            callbacks=tuple(Callback(**row) for row in document.get("callbacks", [])),
         )
 
     def to_json(self) -> str:
@@ -114,5 +168,6 @@ class Ledger:
                 "effects": [
                     dataclasses.asdict(effect) | {"live": effect.live} for effect in self.effects
                 ],
+                "callbacks": [dataclasses.asdict(callback) for callback in self.callbacks],
             }
         )

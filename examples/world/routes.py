@@ -1,17 +1,14 @@
 """Reading what a request asks for from its method and path: one verb, one value."""
 
 from dataclasses import dataclass
-from typing import Final
 from urllib.parse import parse_qs, unquote
 
-PREFIXES: Final = {"flights": "F", "hotels": "H", "cars": "C", "charges": "CH", "refunds": "R"}
-"""How the ids of each resource begin."""
-_BOOKED: Final = frozenset({"flights", "hotels", "cars"})
+from examples.world.catalogue import KINDS, REFUNDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Make:
-    """POST a flight, hotel, car or charge."""
+    """POST a thing of some kind."""
 
     resource: str
 
@@ -34,7 +31,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delete:
-    """DELETE a flight, hotel or car."""
+    """DELETE what can be deleted."""
 
     resource: str
     id: str
@@ -44,7 +41,15 @@ class Delete:
 class Refund:
     """POST a refund, by charge or by the key of the charge."""
 
-    resource: str = "refunds"
+    resource: str = REFUNDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRefunds:
+    """GET what was refunded under a key."""
+
+    key: str
+    resource: str = REFUNDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +60,7 @@ class Nowhere:
     resource: str = ""
 
 
-type Verb = Make | Show | Search | Delete | Refund | Nowhere
+type Verb = Make | Show | Search | Delete | Refund | SearchRefunds | Nowhere
 
 
 def route(method: str, path: str) -> Verb:
@@ -66,16 +71,18 @@ def route(method: str, path: str) -> Verb:
     match method, parts:
         case "POST", ["refunds"]:
             return Refund()
-        case _, ["refunds"]:
+        case "GET", ["refunds"] if keys:
+            return SearchRefunds(key=keys[0])
+        case _, ["refunds", *rest] if len(rest) <= 1:
             return Nowhere(status=405)
-        case "POST", [resource] if resource in PREFIXES:
+        case "POST", [resource] if resource in KINDS:
             return Make(resource=resource)
-        case "GET", [resource] if resource in PREFIXES:
+        case "GET", [resource] if resource in KINDS:
             return Search(resource=resource, key=keys[0] if keys else None)
-        case "GET", [resource, id_] if resource in PREFIXES and resource != "refunds":
+        case "GET", [resource, id_] if resource in KINDS:
             return Show(resource=resource, id=id_)
-        case "DELETE", [resource, id_] if resource in _BOOKED:
+        case "DELETE", [resource, id_] if resource in KINDS and KINDS[resource].undo == "delete":
             return Delete(resource=resource, id=id_)
-        case _, [resource, *rest] if resource in PREFIXES and len(rest) <= 1:
+        case _, [resource, *rest] if resource in KINDS and len(rest) <= 1:
             return Nowhere(status=405)
     return Nowhere(status=404)

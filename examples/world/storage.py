@@ -18,9 +18,9 @@ from typing import Self, cast
 
 from examples.world import tables
 from examples.world.arrivals import Arrival
+from examples.world.decisions import Decision
+from examples.world.keys import Asked, carry_out
 from examples.world.records import Ledger, Outcome, Received
-from examples.world.rules import Decision, carry_out
-from examples.world.switches import Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +51,18 @@ class Storage:
     async def close(self) -> None:
         """Finish what was asked for and close the file."""
         # Jobs are done in order, so that this one is the last.
-        await self._commit(lambda: None)
+        await self.commit(lambda _: None)
         await self._run(self._connection.close)
         self._thread.shutdown()
 
     def _run[T](self, work: Callable[[], T]) -> asyncio.Future[T]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
-    async def _commit[T](self, work: Callable[[], T]) -> T:
+    async def commit[T](self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do work in a transaction, also if the caller is cancelled meanwhile."""
-        job = _Job(work=work, done=asyncio.get_running_loop().create_future())
+        job = _Job(
+            work=partial(work, self._connection), done=asyncio.get_running_loop().create_future()
+        )
         self._waiting.append(job)
         if not self._is_flushing:
             self._flush()
@@ -98,22 +100,20 @@ class Storage:
     async def receive(self, arrival: Arrival, *, fault: str | None) -> Received:
         """Record a request, before anything is done about it."""
 
-        def work() -> Received:
-            seq = tables.next_seq(self._connection)
+        def work(connection: sqlite3.Connection) -> Received:
+            seq = tables.next_seq(connection)
             row = dataclasses.replace(arrival.row, seq=seq, fault=fault)
-            tables.add_request(self._connection, row)
+            tables.add_request(connection, row)
             return row
 
-        return await self._commit(work)
+        return await self.commit(work)
 
     async def act(
         self,
         request: Received,
         body: bytes,
+        asked: Asked,
         *,
-        mode: Mode,
-        ordered: Decision | None,
-        stored_instead: Decision | None,
         on_wire: Callable[[int], int | None],
     ) -> Decision:
         """Do what is asked, keep the answer under the key, and record the outcome: all or none.
@@ -121,17 +121,10 @@ class Storage:
         ``on_wire`` tells which status will be sent where the tool says its own.
         """
 
-        def work() -> Decision:
-            decision = carry_out(
-                self._connection,
-                request,
-                body,
-                mode=mode,
-                ordered=ordered,
-                stored_instead=stored_instead,
-            )
+        def work(connection: sqlite3.Connection) -> Decision:
+            decision = carry_out(connection, request, body, asked)
             tables.set_outcome(
-                self._connection,
+                connection,
                 request.seq,
                 outcome=decision.outcome,
                 status=on_wire(decision.status),
@@ -139,15 +132,15 @@ class Storage:
             )
             return decision
 
-        return await self._commit(work)
+        return await self.commit(work)
 
     async def finish(self, request: Received, *, outcome: Outcome, status: int | None) -> None:
         """Record the outcome of a request that changed nothing."""
 
-        def work() -> None:
-            tables.set_outcome(self._connection, request.seq, outcome=outcome, status=status)
+        def work(connection: sqlite3.Connection) -> None:
+            tables.set_outcome(connection, request.seq, outcome=outcome, status=status)
 
-        await self._commit(work)
+        await self.commit(work)
 
     async def ledger(self, *, saga: str | None = None) -> Ledger:
         """Read the ledger, whole or of one saga."""

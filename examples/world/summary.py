@@ -14,9 +14,10 @@ def summarize(ledger: Ledger) -> dict[str, JsonValue]:
     Returns:
         Totals ``requests``, ``effects_live`` and ``effects_total``; ``sagas``, an object of
         summaries by saga id: ``calls`` (step -> call -> count), ``effects_live``,
-        ``effects_total``, ``undo_order`` (steps, first undone first), ``duplicates`` and
-        ``violations``; and ``unattributed``, violations of what names no saga. A violation has
-        ``rule``, ``step``, ``key`` and ``message``.
+        ``effects_total``, ``undo_order`` (steps, first undone first), ``callbacks`` (step -> what
+        was reported and the status answered, in order: ``succeeded 200``, or ``failed None`` where
+        nobody answered), ``duplicates`` and ``violations``; and ``unattributed``, violations of
+        what names no saga. A violation has ``rule``, ``step``, ``key`` and ``message``.
     """
     violations = judge(ledger, {})
     return {
@@ -40,6 +41,12 @@ def _summary(trail: Trail, violations: list[Violation]) -> JsonValue:
             call: count for (name, call), count in counts.items() if name == step
         }
         calls[step] = of_step
+    callbacks: dict[str, JsonValue] = {
+        step: [
+            f"{each.outcome} {each.status}" for each in trail.callbacks if (each.step or "") == step
+        ]
+        for step in dict.fromkeys(callback.step or "" for callback in trail.callbacks)
+    }
     undone = sorted(
         (effect.undone_seq, effect.step or "") for effect in trail.effects if effect.undone_seq
     )
@@ -48,6 +55,7 @@ def _summary(trail: Trail, violations: list[Violation]) -> JsonValue:
         "effects_live": sum(effect.live for effect in trail.effects),
         "effects_total": len(trail.effects),
         "undo_order": [step for _, step in undone],
+        "callbacks": callbacks,
         "duplicates": [_shown(each) for each in violations if each.rule in _DUPLICATES],
         "violations": [_shown(each) for each in violations if each.rule not in _DUPLICATES],
     }

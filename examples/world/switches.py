@@ -19,11 +19,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from examples.world.catalogue import KINDS, REFUNDS
 from examples.world.faults import NO_FAULT, Fault, read_fault
 from examples.world.fields import Complaint, Fields
 from examples.world.records import JsonValue
 
-RESOURCES: Final = ("flights", "hotels", "cars", "charges", "refunds")
+RESOURCES: Final = (*KINDS, REFUNDS)
 CALLS: Final = ("action", "compensation", "verify")
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 NOT_FOUND: Final = 404
@@ -81,7 +82,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
-    """What the tool behind a resource is like; the default is well-behaved."""
+    """What the tool behind a resource is like; the default is well-behaved.
+
+    Fees and mails are not: they honour no keys unless a mode says so.
+    """
 
     honours_keys: bool = True
     """False plays a tool without idempotency: every request has its effect."""
@@ -92,6 +96,14 @@ class Mode:
     """What deleting something a second time answers: 404 or 410."""
     barrier: bool = True
     """Of charges: whether a key refunded before its charge came bars the charge for good."""
+    shown_after_seconds: float = 0.0
+    """How long a search leaves out what was made, as an eventually consistent one does."""
+    shown_after_queries: int = 0
+    """How often the same search is asked before it shows what was made."""
+    calls_back: bool = True
+    """False answers at once, also to who names a URL to call back."""
+    calls_back_again: bool = False
+    """True reports once more when a request is sent again under a key that was reported on."""
 
 
 class InvalidSwitchesError(ValueError):
@@ -128,7 +140,7 @@ class Switches:
                 continue  # which is complained about already
             if "resource" in given:
                 resource = switch.text("resource", among=RESOURCES)
-                modes[resource or ""] = _read_mode(switch)
+                modes[resource or ""] = _read_mode(switch, resource or "")
             else:
                 rules.append(_read_rule(switch))
         if complaints:
@@ -144,7 +156,7 @@ class Switches:
 
     def mode_of(self, resource: str) -> Mode:
         """Say what the tool behind a resource is like."""
-        return self.modes.get(resource, _WELL_BEHAVED)
+        return self.modes.get(resource) or Mode(honours_keys=_honours_keys(resource))
 
     def to_json(self) -> list[JsonValue]:
         """Return the list as it was given, rules with ``seen`` and ``hits``."""
@@ -159,18 +171,23 @@ class Switches:
         return shown
 
 
-_WELL_BEHAVED: Final = Mode()
+def _honours_keys(resource: str) -> bool:
+    return resource not in KINDS or KINDS[resource].honours_keys
 
 
-def _read_mode(switch: Fields) -> Mode:
+def _read_mode(switch: Fields, resource: str) -> Mode:
     again = switch.whole("deleted_again")
     if again not in {None, NOT_FOUND, GONE}:
         switch.refuse("deleted_again must be 404 or 410")
     mode = Mode(
-        honours_keys=switch.flag("honours_keys", default=True),
+        honours_keys=switch.flag("honours_keys", default=_honours_keys(resource)),
         caches_errors=switch.flag("caches_errors", default=False),
         deleted_again=again or NOT_FOUND,
         barrier=switch.flag("barrier", default=True),
+        shown_after_seconds=switch.seconds("shown_after_seconds"),
+        shown_after_queries=switch.whole("shown_after_queries") or 0,
+        calls_back=switch.flag("calls_back", default=True),
+        calls_back_again=switch.flag("calls_back_again", default=False),
     )
     switch.finish()
     return mode

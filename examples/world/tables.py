@@ -1,66 +1,19 @@
-"""The tables of the world, and every statement on them.
+"""Every statement on what was received and done; ``jobs`` has those on what is to be reported.
 
-Each function runs inside the transaction of its caller, on one connection. `requests` is the log
-of what was received; `effects` what was made; `answers` what is replayed under a key; `barriers`
-the charge keys refunded before their charge came; `counters` numbers everything.
+Each function runs inside the transaction of its caller, on one connection.
 """
 
 import dataclasses
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from examples.world.records import Effect, Ledger, Outcome, Received
-
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS requests (
-    seq INTEGER PRIMARY KEY,
-    at TEXT NOT NULL,
-    method TEXT NOT NULL,
-    path TEXT NOT NULL,
-    key TEXT,
-    saga TEXT,
-    step TEXT,
-    call TEXT,
-    attempt TEXT,
-    body_sha256 TEXT,
-    body_text TEXT NOT NULL,
-    fault TEXT,
-    outcome TEXT CHECK (outcome IN ('applied', 'replayed', 'refused', 'none')),
-    outcome_seq INTEGER CHECK (outcome_seq > seq),
-    status INTEGER,
-    resource TEXT,
-    CHECK ((outcome IS NULL) = (outcome_seq IS NULL))
-) STRICT;
-CREATE INDEX IF NOT EXISTS requests_by_saga ON requests (saga);
-CREATE TABLE IF NOT EXISTS effects (
-    resource TEXT PRIMARY KEY,
-    kind TEXT NOT NULL,
-    item TEXT NOT NULL,
-    request_seq INTEGER NOT NULL REFERENCES requests,
-    key TEXT,
-    saga TEXT,
-    step TEXT,
-    created_seq INTEGER NOT NULL UNIQUE CHECK (created_seq > request_seq),
-    undone_seq INTEGER UNIQUE CHECK (undone_seq > created_seq),
-    undone_by_key TEXT
-) STRICT;
-CREATE INDEX IF NOT EXISTS effects_by_key ON effects (key);
-CREATE INDEX IF NOT EXISTS effects_by_saga ON effects (saga);
-CREATE INDEX IF NOT EXISTS effects_live ON effects (kind, created_seq) WHERE undone_seq IS NULL;
-CREATE TABLE IF NOT EXISTS answers (
-    key TEXT PRIMARY KEY,
-    fingerprint TEXT NOT NULL,
-    status INTEGER NOT NULL,
-    body TEXT NOT NULL,
-    resource TEXT
-) STRICT;
-CREATE TABLE IF NOT EXISTS barriers (charge_key TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT;
-"""
+from examples.world.records import Callback, Effect, Ledger, Outcome, Received
+from examples.world.schema import SCHEMA, VERSION
 
 # The columns bear the names of the fields.
 _REQUEST_FIELDS: Final = tuple(field.name for field in dataclasses.fields(Received))
@@ -68,6 +21,8 @@ _REQUEST_COLUMNS: Final = ", ".join(_REQUEST_FIELDS)
 _REQUEST_VALUES: Final = ", ".join(f":{name}" for name in _REQUEST_FIELDS)
 _EFFECT_FIELDS: Final = tuple(field.name for field in dataclasses.fields(Effect))
 _EFFECT_COLUMNS: Final = ", ".join(_EFFECT_FIELDS)
+_CALLBACK_FIELDS: Final = tuple(field.name for field in dataclasses.fields(Callback))
+_CALLBACK_COLUMNS: Final = ", ".join(_CALLBACK_FIELDS)
 _PAGE: Final = 100
 """How many items a listing shows at most."""
 
@@ -89,8 +44,22 @@ class Made:
     item: str
 
 
+class ForeignLedgerError(OSError):
+    """The file is a ledger of another version of the world."""
+
+    def __init__(self, path: Path, version: int) -> None:
+        """Name the file and say what to do."""
+        super().__init__(
+            f"{path} has version {version} of the ledger, not {VERSION}: take a new file"
+        )
+
+
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
-    """Open a ledger; unless ``read_only``, make it if it is missing, every commit synced."""
+    """Open a ledger; unless ``read_only``, make it if it is missing, every commit synced.
+
+    Raises:
+        ForeignLedgerError: another version of the world made it.
+    """
     if read_only:
         # Not `mode=ro`: a reader of a write-ahead log has to lock, and perhaps recover, it.
         uri = f"{path.absolute().as_uri()}?mode=rw"
@@ -104,7 +73,12 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA busy_timeout = 5000")
     connection.execute("PRAGMA foreign_keys = ON")
-    connection.executescript(_SCHEMA)
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if tables and version != VERSION:
+        connection.close()
+        raise ForeignLedgerError(path, version)
+    connection.executescript(f"{SCHEMA} PRAGMA user_version = {VERSION};")
     return connection
 
 
@@ -165,8 +139,9 @@ def add_effect(
 ) -> None:
     """Make something in the world."""
     connection.execute(
-        "INSERT INTO effects (resource, kind, item, request_seq, key, saga, step, created_seq)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO effects"
+        " (resource, kind, item, request_seq, key, saga, step, created_seq, created_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             resource,
             kind,
@@ -176,6 +151,7 @@ def add_effect(
             request.saga,
             request.step,
             next_seq(connection),
+            time.time(),
         ),
     )
 
@@ -196,18 +172,48 @@ def find_effect(connection: sqlite3.Connection, kind: str, resource: str) -> Mad
     return made[0] if made else None
 
 
-def list_effects(
-    connection: sqlite3.Connection, kind: str, *, key: str | None, live_only: bool = True
+def list_effects(connection: sqlite3.Connection, kind: str, *, key: str) -> list[Made]:
+    """List the first 100 effects of a key, oldest first, live or undone."""
+    return _select_effects(connection, "kind = ? AND key = ?", (kind, key))
+
+
+def list_settled_effects(
+    connection: sqlite3.Connection,
+    kind: str,
+    *,
+    key: str | None,
+    asked: Received,
+    seconds: float,
+    queries: int,
 ) -> list[Made]:
-    """List the first 100 effects, oldest first, of a key or of all."""
-    condition = "kind = ?" + (" AND undone_seq IS NULL" if live_only else "")
-    if key is None:
-        return _select_effects(connection, condition, (kind,))
-    return _select_effects(connection, condition + " AND key = ?", (kind, key))
+    """List what is live as a tool does that is slow to notice.
+
+    An effect is left out for so many seconds, and from so many of the same questions.
+    """
+    condition = "kind = ? AND undone_seq IS NULL"
+    values: list[object] = [kind]
+    if key is not None:
+        condition += " AND key = ?"
+        values.append(key)
+    if seconds:
+        condition += " AND created_at <= ?"
+        values.append(time.time() - seconds)
+    if queries:
+        condition += (
+            " AND (SELECT count(*) FROM requests WHERE method = ? AND path = ?"
+            " AND seq > created_seq AND seq < ?) >= ?"
+        )
+        values += (asked.method, asked.path, asked.seq, queries)
+    return _select_effects(connection, condition, values)
+
+
+def list_undone_by(connection: sqlite3.Connection, kind: str, key: str) -> list[Made]:
+    """List what was undone under a key."""
+    return _select_effects(connection, "kind = ? AND undone_by_key = ?", (kind, key))
 
 
 def _select_effects(
-    connection: sqlite3.Connection, condition: str, values: tuple[str, ...]
+    connection: sqlite3.Connection, condition: str, values: Sequence[object]
 ) -> list[Made]:
     rows = connection.execute(
         f"SELECT item, {_EFFECT_COLUMNS} FROM effects WHERE {condition}"  # noqa: S608 - constants
@@ -255,12 +261,31 @@ def fetch_ledger(connection: sqlite3.Connection, *, saga: str | None = None) -> 
         f"SELECT {_EFFECT_COLUMNS} FROM effects WHERE {condition} ORDER BY created_seq",  # noqa: S608 - constants
         values,
     )
-    return Ledger(
-        requests=tuple(
-            Received(**dict(zip(_REQUEST_FIELDS, row, strict=True))) for row in requests
-        ),
-        effects=tuple(_effect(row) for row in effects),
+    callbacks = connection.execute(
+        f"SELECT {_CALLBACK_COLUMNS} FROM named_callbacks WHERE {condition} ORDER BY seq",  # noqa: S608 - constants
+        values,
     )
+    return Ledger(
+        requests=tuple(_request(row) for row in requests),
+        effects=tuple(_effect(row) for row in effects),
+        callbacks=tuple(
+            Callback(**values | {"is_changed": bool(values["is_changed"])})
+            for values in (dict(zip(_CALLBACK_FIELDS, row, strict=True)) for row in callbacks)
+        ),
+    )
+
+
+def fetch_request(connection: sqlite3.Connection, seq: int) -> Received:
+    """Read a request that was recorded."""
+    row = connection.execute(
+        f"SELECT {_REQUEST_COLUMNS} FROM requests WHERE seq = ?",  # noqa: S608 - constants
+        (seq,),
+    ).fetchone()
+    return _request(row)
+
+
+def _request(row: tuple[Any, ...]) -> Received:
+    return Received(**dict(zip(_REQUEST_FIELDS, row, strict=True)))
 
 
 def _effect(row: tuple[str, ...]) -> Effect:

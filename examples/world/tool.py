@@ -1,6 +1,8 @@
 """Leading one request through the world: record, faults before, effect, faults after, answer.
 
-A client that goes away stops nothing: the server runs handlers to their end.
+What is to be reported later is handed to the caller (``caller``) once the answer has left, or, if
+no answer is to come, at once. A client that goes away stops nothing: the server runs handlers to
+their end.
 """
 
 import asyncio
@@ -11,11 +13,13 @@ from aiohttp import web
 
 from examples.world import wire
 from examples.world.arrivals import Arrival, read_arrival
+from examples.world.caller import Caller
+from examples.world.decisions import Decision, key_reused, refusal
 from examples.world.faults import Decline, Fail, Fault
 from examples.world.holds import Holds
+from examples.world.keys import Asked, fingerprint
 from examples.world.records import Received
 from examples.world.routes import route
-from examples.world.rules import Decision, fingerprint, key_reused, refusal
 from examples.world.storage import Storage
 from examples.world.switches import Mode, Switches
 
@@ -23,8 +27,11 @@ from examples.world.switches import Mode, Switches
 class Tool:
     """All tools of the world behind one handler, ``answer``."""
 
-    def __init__(self, *, storage: Storage, switches: Switches, holds: Holds) -> None:
+    def __init__(
+        self, *, storage: Storage, switches: Switches, holds: Holds, caller: Caller
+    ) -> None:
         """Take what the control desk works on, too."""
+        self._caller = caller
         self._storage = storage
         self._switches = switches
         self._holds = holds
@@ -38,10 +45,20 @@ class Tool:
         request = await self._storage.receive(arrival, fault=fault.text)
         await asyncio.sleep(fault.late_effect)
         decision = await self._reach(arrival, request, fault)
+        calls_back = decision is not None and decision.calls_back
+        if calls_back:
+            await self._caller.tell_early(request.seq)
         if fault.hold is not None and fault.hold.where == "after":
             await self._holds.hold(fault.hold, request)
         await asyncio.sleep(fault.late)
-        return await wire.send(http, decision, fault.ending)
+        if calls_back and fault.status_on_wire(0) is None:
+            self._caller.start(request.seq)
+            calls_back = False
+        response = await wire.send(http, decision, fault.ending)
+        if calls_back:
+            await wire.finish(http, response)
+            self._caller.start(request.seq)
+        return response
 
     async def _reach(self, arrival: Arrival, request: Received, fault: Fault) -> Decision | None:
         """Lead a request to the tool, if its fault lets it get there."""
@@ -56,6 +73,10 @@ class Tool:
             return await self._refuse(
                 request, refusal(413, "too_large", "the limit is 1 MiB"), fault
             )
+        url = None if request.is_read or not mode.calls_back else arrival.callback_url
+        if url is not None and not self._caller.may_call(url):
+            message = f"{url!r} may not be called back: it is not on this machine"
+            return await self._refuse(request, refusal(422, "callback_url", message), fault)
         with self._claim(request, mode) as refused:
             if refused is not None:
                 return await self._refuse(request, refused, fault)
@@ -63,9 +84,13 @@ class Tool:
             return await self._storage.act(
                 request,
                 arrival.body,
-                mode=mode,
-                ordered=_ordered_refusal(fault),
-                stored_instead=_stored_instead(fault),
+                Asked(
+                    mode=mode,
+                    ordered=_ordered_refusal(fault),
+                    stored_instead=_stored_instead(fault),
+                    callback_url=url,
+                    acts_now=fault.plan.acts == "now",
+                ),
                 on_wire=fault.status_on_wire,
             )
 

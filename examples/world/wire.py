@@ -10,18 +10,21 @@ from typing import Final, assert_never
 
 from aiohttp import web
 
+from examples.world.decisions import Decision, refusal
 from examples.world.faults import (
     Absurdity,
     Custom,
+    Cut,
     Decline,
+    Drip,
     Drop,
     Ending,
     Fail,
     Hang,
+    Middle,
     Nonsense,
 )
 from examples.world.records import JsonValue
-from examples.world.rules import Decision, refusal
 
 HUGE_BYTES: Final = 50 * 1024 * 1024
 """Far over the limit of any client that has one; Amends stops at 1 MiB."""
@@ -81,6 +84,12 @@ async def send(
             return _cut(request)
         case Custom():
             return _custom(ending)
+        case Drip(seconds=seconds):
+            assert decision is not None, "the tool answers, if slowly"
+            return await _drip(request, reply(decision), seconds)
+        case Cut(where=where):
+            assert decision is not None, "the tool begins to answer"
+            return await _cut_within(request, reply(decision), where)
         case Nonsense(kind=kind, status=status):
             return await _nonsense(request, kind, status or 200)
         case _:
@@ -91,6 +100,52 @@ def _cut(request: web.Request) -> web.Response:
     if request.transport is not None:
         request.transport.abort()
     # aiohttp wants a response, and finds that it cannot be sent.
+    return web.Response()
+
+
+async def finish(request: web.Request, response: web.StreamResponse) -> None:
+    """Send a response to its end, so that the client has it, or never will."""
+    with suppress(ConnectionError):
+        await response.prepare(request)
+        await response.write_eof()
+
+
+async def _drip(request: web.Request, own: web.Response, seconds: float) -> web.StreamResponse:
+    response, body = _announce(own)
+    with suppress(ConnectionError):
+        await response.prepare(request)
+        for place in range(len(body)):
+            await response.write(body[place : place + 1])
+            await asyncio.sleep(seconds)
+    return response
+
+
+async def _cut_within(request: web.Request, own: web.Response, where: Middle) -> web.StreamResponse:
+    response, body = _announce(own)
+    if where == "headers":
+        begun = f"HTTP/1.1 {own.status} {own.reason}\r\nContent-Type: appli"
+        return _send_raw(request, begun.encode())
+    with suppress(ConnectionError):
+        await response.prepare(request)
+        await response.write(body[: len(body) // 2])
+    if request.transport is not None:
+        request.transport.close()
+    return response
+
+
+def _announce(own: web.Response) -> tuple[web.StreamResponse, bytes]:
+    """Prepare to send an answer in parts: its head, and its body."""
+    body = (own.text or "").encode()
+    headers = dict(own.headers) | {"Content-Length": str(len(body))}
+    return web.StreamResponse(status=own.status, headers=headers), body
+
+
+def _send_raw(request: web.Request, content: bytes) -> web.Response:
+    """Send bytes that are no HTTP answer, and close."""
+    if request.transport is not None:
+        request.transport.write(content)
+        request.transport.close()
+    # As in `_cut`.
     return web.Response()
 
 
@@ -117,6 +172,12 @@ async def _nonsense(request: web.Request, kind: Absurdity, status: int) -> web.S
         case "redirect":
             # Whoever follows it is recorded, for the path is one of ours.
             return web.Response(status=302, headers={"Location": "/redirected"})
+        case "wrong_chunks":
+            head = f"HTTP/1.1 {status} OK\r\nContent-Type: {_JSON}\r\n"
+            chunks = (
+                'Transfer-Encoding: chunked\r\n\r\n8\r\n{"id": "\r\nno hex\r\nF1"}\r\n0\r\n\r\n'
+            )
+            return _send_raw(request, (head + chunks).encode())
         case _:
             # The bomb takes a second to make, the first time.
             body = await asyncio.to_thread(_body, kind)

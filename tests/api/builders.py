@@ -22,6 +22,29 @@ def a_step(step: str, *, idempotent: bool = True) -> Json:
     }
 
 
+def a_callback_step(step: str, *, compensation: Json | None = None) -> Json:
+    """A step whose tool only acknowledges, and tells the outcome by webhook within an hour."""
+    built = a_step(step)
+    built["action"] |= {"completion": {"callback": {"within": "1h"}}}  # type: ignore[operator]  # an object
+    if compensation is not None:
+        built["compensation"] |= compensation  # type: ignore[operator]  # an object
+    return built
+
+
+def an_undo_by_key(step: str, **action: JsonValue) -> Json:
+    """A step that cannot be asked again, and whose undo needs no output."""
+    built = a_step(step, idempotent=False)
+    built["action"] |= action  # type: ignore[operator]  # an object
+    built["compensation"] = {
+        "http": {
+            "method": "POST",
+            "url": "http://tool.test/undo",
+            "json": {"of": "${{ action.key }}"},
+        }
+    }
+    return built
+
+
 def a_document(
     name: str = "book_trip", *, steps: list[Json] | None = None, **more: JsonValue
 ) -> Json:

@@ -48,6 +48,7 @@ async def replica_on(url: str, *, runs_engine: bool) -> AsyncIterator[Context]:
             definitions=definitions,
             clock=clock,
             runs_engine=runs_engine,
+            callbacks_url="http://amends.test/v1/callbacks/",
         )
         watch = Watch(database)
         journal.listen(watch.notify)

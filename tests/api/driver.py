@@ -3,12 +3,21 @@
 from dataclasses import dataclass
 from uuid import UUID
 
-from app.core.events import AttemptObserved, SagaWoken
+from app.core.callbacks import token_of
+from app.core.events import (
+    AttemptObserved,
+    PauseRequested,
+    SagaVerb,
+    SagaWoken,
+    SkipRequested,
+    TerminateRequested,
+)
 from app.core.identity import Direction, SagaId, StepId
 from app.core.json_value import JsonValue
 from app.core.observation import Answered, BrokenOff, BrokenOffReason, Observation
-from app.core.saga import Saga
-from app.operations import Context, StartRequest, start_saga
+from app.core.saga import Saga, SagaStatus
+from app.operations import Context, StartRequest, start_saga, tell_saga
+from app.store import claim_due
 
 TIMED_OUT = BrokenOff(reason=BrokenOffReason.TIMED_OUT, message="no answer in 5 s")
 
@@ -78,6 +87,56 @@ class Driver:
         await self.answer(saga, "flight", body={"id": "F1"})
         await self.answer(saga, "hotel", 402)
         return await self.answer(saga, "flight", 400, body="no", direction=Direction.COMPENSATION)
+
+    async def bring(self, status: SagaStatus) -> SagaId:
+        """A saga of `book_trip` that has come to a status, in the usual way; never pending."""
+        saga = await self.start()
+        match status:
+            case SagaStatus.COMPLETED:
+                await self.complete(saga)
+            case SagaStatus.COMPENSATING:
+                await self.answer(saga, "flight", body={"id": "F1"})
+                await self.answer(saga, "hotel", 402)
+            case SagaStatus.COMPENSATED:
+                await self.compensate(saga)
+            case SagaStatus.STUCK | SagaStatus.PARTIALLY_COMPENSATED:
+                await self.strand(saga)
+            case SagaStatus.TERMINATED:
+                await self.answer(saga, "flight", body={"id": "F1"})
+                await self.tell(saga, TerminateRequested(actor="ann", reason="enough"))
+                await self.answer(saga, "hotel", 402)
+            case SagaStatus.PAUSED:
+                await self.tell(saga, PauseRequested(actor="ann", reason="wait"))
+            case _:
+                assert status is SagaStatus.RUNNING
+        if status is SagaStatus.PARTIALLY_COMPENSATED:
+            skip = SkipRequested(actor="ann", reason="let it be", step=StepId("flight"))
+            await self.tell(saga, skip)
+        assert (await self.load(saga)).status is status
+        return saga
+
+    async def tell(self, saga: SagaId, verb: SagaVerb) -> Saga:
+        """Tell a saga something, at the replica that runs it."""
+        return (await tell_saga(self.context, saga, verb)).saga
+
+    async def load(self, saga: UUID) -> Saga:
+        """A saga as its journal tells."""
+        return (await self.context.journal.load([SagaId(saga)]))[SagaId(saga)]
+
+    async def token(self, saga: UUID, step: str, *, direction: Direction = Direction.ACTION) -> str:
+        """What the tool of a call was told to report with."""
+        loaded = await self.load(saga)
+        call = loaded.call(StepId(step), direction)
+        assert call is not None, step
+        return token_of(loaded.facts, call)
+
+    async def take_up(self, saga: UUID) -> Saga:
+        """Look again, as an engine does that sees what others reported; claim what is due."""
+        self.context.journal.forget(SagaId(saga))
+        incarnation = self.context.journal._replica.incarnation
+        async with self.context.database.write() as tx:
+            await claim_due(tx, incarnation=incarnation, limit=100, suspects=False)
+        return await self.wake(saga)
 
     async def wake(self, saga: UUID) -> Saga:
         """Take up a saga that this replica owns."""

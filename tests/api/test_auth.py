@@ -6,6 +6,7 @@ import httpx2
 import pytest
 from fastapi.routing import iter_route_contexts
 
+from tests.api.asgi import exchange
 from tests.api.conftest import app_without_store, client_of
 
 KEY = "a-key-of-thirty-two-characters--"
@@ -21,16 +22,21 @@ def every_route() -> Iterator[tuple[str, str]]:
         yield from ((method, path) for method in sorted(route.methods))
 
 
-CLOSED = [route for route in every_route() if not route[1].startswith("/health/")]
-OPEN = [route for route in every_route() if route[1].startswith("/health/")]
+OPEN = {
+    ("GET", "/health/live"),
+    ("GET", "/health/ready"),
+    ("GET", "/v1/definition-schema"),
+    ("POST", "/v1/callbacks/token"),
+}
+CLOSED = [route for route in every_route() if route not in OPEN]
 
 
 def test_the_routes_are_those_of_the_design() -> None:
     """The list that the other tests go through is whole."""
-    assert {path for _, path in OPEN} == {"/health/live", "/health/ready"}
-    assert set(CLOSED) == {
+    assert set(every_route()) == OPEN | {
         ("GET", "/docs"),
         ("HEAD", "/docs"),
+        ("GET", "/metrics"),
         ("GET", "/openapi.json"),
         ("HEAD", "/openapi.json"),
         ("GET", "/v1/definitions"),
@@ -43,8 +49,15 @@ def test_the_routes_are_those_of_the_design() -> None:
         ("GET", "/v1/sagas"),
         ("GET", "/v1/sagas/saga_id"),
         ("GET", "/v1/sagas/saga_id/events"),
+        ("GET", "/v1/sagas/saga_id/rollback-plan"),
         ("POST", "/v1/sagas/saga_id/cancel"),
+        ("POST", "/v1/sagas/saga_id/pause"),
+        ("POST", "/v1/sagas/saga_id/resume"),
         ("POST", "/v1/sagas/saga_id/retry"),
+        ("POST", "/v1/sagas/saga_id/terminate"),
+        ("POST", "/v1/sagas/saga_id/steps/step_id/resolve"),
+        ("POST", "/v1/sagas/saga_id/steps/step_id/skip"),
+        ("POST", "/v1/sagas/saga_id/steps/step_id/undo"),
     }
 
 
@@ -62,7 +75,19 @@ def test_the_routes_are_those_of_the_design() -> None:
         KEY,
     ],
 )
-@pytest.mark.parametrize(("method", "path"), [*CLOSED, ("GET", "/nowhere"), ("GET", "/health")])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *CLOSED,
+        ("GET", "/nowhere"),
+        ("GET", "/health"),
+        ("POST", "/v1/callbacks"),
+        ("POST", "/v1/callbacksx/token"),
+        ("GET", "/v1/definition-schema/"),
+        ("GET", "/v1/definition-schemas"),
+        ("GET", "//health/live"),
+    ],
+)
 async def test_a_stranger_is_told_nothing(
     method: str, path: str, authorization: str | None
 ) -> None:
@@ -78,13 +103,33 @@ async def test_a_stranger_is_told_nothing(
         assert response.json()["code"] == "unauthorized"
 
 
-@pytest.mark.parametrize(("method", "path"), OPEN)
-async def test_health_is_open(method: str, path: str) -> None:
-    """Whoever watches the service needs no key."""
+@pytest.mark.parametrize("path", ["/health/live", "/health/ready", "/v1/definition-schema"])
+async def test_what_tells_nothing_is_open(path: str) -> None:
+    """Whoever watches the service needs no key, nor does an editor that checks a definition."""
     async with client_of(app_without_store(KEY)) as client:
-        response = await client.request(method, path)
+        response = await client.get(path)
 
     assert response.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/callbacks/../sagas",
+        "/v1/callbacks/%2e%2e/sagas",
+        "/v1/callbacks//v1/sagas",
+        "/v1/callbacks/x/../../sagas",
+        "/health/../v1/sagas",
+        "/v1/callbacks/..%2fsagas",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_an_open_path_leads_nowhere_else(method: str, path: str) -> None:
+    """What begins like an open path opens no other: a path is taken as it is written."""
+    async with exchange(app_without_store(KEY), method, path) as held:
+        await held.is_over.wait()
+
+    assert held.status in {404, 405}
 
 
 @pytest.mark.parametrize("authorization", [f"Bearer {KEY}", f"bearer   {OTHER} ", f"BEARER {KEY}"])

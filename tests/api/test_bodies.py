@@ -17,7 +17,7 @@ JSON = {"Content-Type": "application/json"}
 ROUTES = [
     ("POST", "/v1/sagas"),
     ("POST", "/v1/sagas/x/cancel"),
-    ("POST", "/v1/sagas/x/retry"),
+    ("POST", "/v1/sagas/x/steps/y/resolve"),
     ("PUT", "/v1/definitions/x"),
     ("POST", "/v1/definitions/validate"),
 ]

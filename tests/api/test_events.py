@@ -189,11 +189,14 @@ async def test_a_client_that_saw_the_end_is_told_to_stop(client: Client, driver:
     assert response.content == b""
 
 
+@pytest.mark.parametrize("accept", [STREAM, {}])
 @pytest.mark.parametrize("seen", ["x", "-1", "", "99999999999"])
-async def test_a_last_event_id_must_be_a_seq(client: Client, driver: Driver, seen: str) -> None:
-    """What no event had as its id is 422."""
+async def test_a_last_event_id_must_be_a_seq(
+    client: Client, driver: Driver, seen: str, accept: dict[str, str]
+) -> None:
+    """What no event had as its id is 422, whether a stream is wanted or not."""
     response = await client.get(
-        f"/v1/sagas/{await driver.start()}/events", headers=STREAM | {"Last-Event-ID": seen}
+        f"/v1/sagas/{await driver.start()}/events", headers=accept | {"Last-Event-ID": seen}
     )
 
     assert response.status_code == 422
@@ -222,6 +225,27 @@ async def test_a_stream_shows_entries_as_they_come(app: FastAPI, driver: Driver)
 
     assert [event[0] for event in told(held.text)] == ["1", "2", "3"]
     assert told(held.text)[-1][2]["status"] == "completed"
+
+
+@pytest.mark.parametrize("verb", ["cancel", "terminate"])
+async def test_a_stream_ends_with_a_verb(
+    app: FastAPI, client: Client, driver: Driver, verb: str
+) -> None:
+    """A stream goes on over a pause, and ends with the verb that ends the saga."""
+    started = (await client.post("/v1/sagas", json={"definition": "book_trip"})).json()["id"]
+    headers = STREAM | {"Last-Event-ID": "1"}
+    async with exchange(app, "GET", f"/v1/sagas/{started}/events", headers=headers) as held:
+        await client.post(f"/v1/sagas/{started}/pause", json={"reason": "wait"})
+        await held.wait_for("id: 2\n")
+        assert not held.is_over.is_set()
+        await client.post(f"/v1/sagas/{started}/{verb}", json={"reason": "enough"})
+        await held.is_over.wait()
+
+    assert [event[:2] for event in told(held.text)] == [
+        ("2", "pause_requested"),
+        ("3", f"{verb}_requested"),
+    ]
+    assert told(held.text)[0][2]["detail"]["reason"] == "wait"
 
 
 async def test_a_silent_stream_shows_that_it_lives(

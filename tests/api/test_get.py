@@ -9,9 +9,10 @@ from fastapi import FastAPI
 
 from app.core.identity import Direction
 from app.core.observation import NotSent, NotSentReason
+from app.core.saga import SagaStatus
 from app.operations import Context, publish_definition
 from tests.api.asgi import exchange
-from tests.api.builders import a_document, a_step
+from tests.api.builders import a_document, a_step, an_undo_by_key
 from tests.api.driver import TIMED_OUT, Driver
 from tests.waiting import wait_until
 
@@ -92,7 +93,7 @@ async def test_a_compensated_saga_says_why_and_how(client: Client, driver: Drive
 
 
 async def test_a_stuck_saga_asks_its_question(client: Client, driver: Driver) -> None:
-    """A stuck saga names the step, the question, and the verbs; it waits for nothing."""
+    """A stuck saga names the step, the question, and the verbs; it waits for a person."""
     started = await driver.start()
     await driver.strand(started)
     saga = await get(client, started)
@@ -102,9 +103,12 @@ async def test_a_stuck_saga_asks_its_question(client: Client, driver: Driver) ->
         "step": "flight",
         "question": "how_to_undo",
         "message": "the tool answered 400: no",
-        "verbs": ["retry", "cancel"],
+        "verbs": ["retry", "resolve", "skip", "cancel", "terminate"],
     }
-    assert saga["waiting_for"] == []
+    assert saga["verbs"] == saga["stuck"]["verbs"]
+    assert saga["waiting_for"] == [
+        {"what": "person", "step": "flight", "direction": None, "until": None}
+    ]
     assert saga["attention"] is True
     assert saga["steps"][0]["status"] == "compensation_failed"
     assert saga["steps"][0]["effect"] == "done"
@@ -235,14 +239,42 @@ async def test_another_revision_is_sent(client: Client, driver: Driver) -> None:
     assert response.status_code == 200
 
 
-async def test_a_saga_at_rest_is_not_waited_for(client: Client, driver: Driver) -> None:
-    """A saga that is over is answered at once, and the wait is acknowledged."""
-    started = await driver.start()
-    await driver.complete(started)
+@pytest.mark.parametrize("status", [status for status in SagaStatus if status.is_at_rest])
+async def test_a_saga_at_rest_is_not_waited_for(
+    client: Client, driver: Driver, status: SagaStatus
+) -> None:
+    """A saga that is over, stuck or paused is answered at once, and the wait is acknowledged."""
+    started = await driver.bring(status)
     response = await client.get(f"/v1/sagas/{started}", headers={"Prefer": "wait=60"})
 
-    assert response.json()["status"] == "completed"
+    assert response.json()["status"] == status
     assert response.headers["preference-applied"] == "wait=60"
+
+
+async def test_a_question_to_a_tool_is_waited_for(client: Client, driver: Driver) -> None:
+    """While a verify is out, its step is verifying, and the saga waits for its answer."""
+    step = an_undo_by_key("flight")
+    step["action"] |= {"on_unknown": "verify"}  # type: ignore[operator]  # an object
+    step["verify"] = {
+        "http": {"method": "GET", "url": "http://tool.test/flight?key=${{ action.key }}"},
+        "done": "${{ size(response.body) == 1 }}",
+        "none": "${{ size(response.body) == 0 }}",
+    }
+    await publish_definition(driver.context, a_document("asked", steps=[step]))
+    started = await driver.start("asked")
+    await driver.observe(started, "flight", TIMED_OUT)
+    asked = await get(client, started)
+    await driver.answer(started, "flight", body=[], direction=Direction.VERIFY)
+    quiet = await get(client, started)
+
+    assert asked["steps"][0]["status"] == "verifying"
+    assert [(wait["what"], wait["direction"]) for wait in asked["waiting_for"]] == [
+        ("answer", "verify")
+    ]
+    assert [(wait["what"], wait["direction"]) for wait in quiet["waiting_for"]] == [
+        ("retry", "verify")
+    ]
+    assert quiet["waiting_for"][0]["until"] > quiet["updated_at"]
 
 
 async def test_a_saga_is_waited_for_until_it_rests(
@@ -319,6 +351,26 @@ async def test_a_start_that_waits_is_answered_at_rest(
 
     assert held.status == 200
     assert '"status":"stuck"' in held.text
+
+
+@pytest.mark.parametrize("verb", ["pause", "terminate"])
+async def test_a_person_brings_a_saga_to_rest(
+    app: FastAPI, context: Context, client: Client, verb: str
+) -> None:
+    """A start with a wait answers 200 once the saga is paused, too, or was ended."""
+    async with exchange(
+        app,
+        "POST",
+        "/v1/sagas",
+        headers={"Prefer": "wait=60", "Content-Type": "application/json"},
+        body=b'{"definition": "book_trip"}',
+    ) as held:
+        watched = await wait_until(lambda: list(context.watch._watchers))
+        await client.post(f"/v1/sagas/{watched[0]}/{verb}", json={"reason": "x"})
+        await held.is_over.wait()
+
+    assert held.status == 200
+    assert f'"status":"{verb}d"' in held.text
 
 
 async def test_a_start_that_waits_in_vain_is_accepted(client: Client) -> None:

@@ -6,6 +6,7 @@ import httpx2
 import pytest
 
 from app.api.pages import name_cursor
+from app.core.saga import SagaStatus
 from app.operations import Context, StartRequest, publish_definition, start_saga
 from tests.api.builders import a_document
 from tests.api.driver import Driver
@@ -151,6 +152,22 @@ async def test_what_needs_a_person_can_be_chosen(client: Client, driver: Driver)
     assert listed[0]["attention"] is True
     assert listed[0]["failure"]["code"] == "refused"
     assert await ids(client, "?attention=false") == [str(running)]
+
+
+@pytest.mark.parametrize("status", SagaStatus)
+async def test_every_status_can_be_chosen(
+    client: Client, context: Context, driver: Driver, status: SagaStatus
+) -> None:
+    """Each status there is lists its own sagas, and only stuck ones ask for attention."""
+    is_pending = status is SagaStatus.PENDING
+    saga = await (start(context) if is_pending else driver.bring(status))
+    (item,) = (await client.get(f"/v1/sagas?status={status}")).json()["items"]
+
+    assert item["id"] == str(saga)
+    assert item["attention"] is (status is SagaStatus.STUCK)
+    assert await ids(client, "?attention=true") == [str(saga)] * (status is SagaStatus.STUCK)
+    for other in set(SagaStatus) - {status}:
+        assert await ids(client, f"?status={other}") == []
 
 
 async def test_filters_and_pages_go_together(client: Client, context: Context) -> None:

@@ -5,16 +5,23 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx2
+import orjson
 import pytest
 from jsonschema import Draft202012Validator
+from pydantic import BaseModel
 
-from app.schemas.examples import SAGA, START, VERB
+from app.core.saga import SagaStatus
+from app.schemas.callbacks import CallbackRequest
+from app.schemas.examples import CALLBACK, PLAN, PROBLEM, RESOLVE, SAGA, START, VERB
 from app.schemas.problems import Problem
-from app.schemas.sagas import SagaResponse, StartSagaRequest, VerbRequest
+from app.schemas.sagas import SagaResponse, StartSagaRequest
+from app.schemas.verbs import ResolveRequest, RollbackPlanResponse, VerbRequest
 from tests.api.conftest import app_without_store
 from tests.api.driver import Driver
 
 type Json = dict[str, Any]
+
+VERB_STATUSES = {202, 400, 404, 409, 413, 415, 422}
 
 OPERATIONS = {
     "get_liveness": ("GET", "/health/live", {200}),
@@ -28,11 +35,36 @@ OPERATIONS = {
     "start_saga": ("POST", "/v1/sagas", {200, 202, 400, 404, 409, 413, 415, 422}),
     "list_sagas": ("GET", "/v1/sagas", {200, 422}),
     "get_saga": ("GET", "/v1/sagas/{saga_id}", {200, 304, 404}),
-    "cancel_saga": ("POST", "/v1/sagas/{saga_id}/cancel", {202, 400, 404, 409, 413, 415, 422}),
-    "retry_saga": ("POST", "/v1/sagas/{saga_id}/retry", {202, 400, 404, 409, 413, 415, 422}),
+    "cancel_saga": ("POST", "/v1/sagas/{saga_id}/cancel", VERB_STATUSES),
+    "terminate_saga": ("POST", "/v1/sagas/{saga_id}/terminate", VERB_STATUSES),
+    "pause_saga": ("POST", "/v1/sagas/{saga_id}/pause", VERB_STATUSES),
+    "resume_saga": ("POST", "/v1/sagas/{saga_id}/resume", VERB_STATUSES),
+    "retry_saga": ("POST", "/v1/sagas/{saga_id}/retry", VERB_STATUSES),
+    "resolve_step": ("POST", "/v1/sagas/{saga_id}/steps/{step_id}/resolve", VERB_STATUSES),
+    "skip_compensation": ("POST", "/v1/sagas/{saga_id}/steps/{step_id}/skip", VERB_STATUSES),
+    "undo_step": ("POST", "/v1/sagas/{saga_id}/steps/{step_id}/undo", VERB_STATUSES),
+    "get_rollback_plan": ("GET", "/v1/sagas/{saga_id}/rollback-plan", {200, 404}),
     "list_saga_events": ("GET", "/v1/sagas/{saga_id}/events", {200, 204, 404, 422}),
+    "receive_callback": (
+        "POST",
+        "/v1/callbacks/{token}",
+        {200, 202, 400, 404, 409, 413, 415, 422, 500, 503},
+    ),
+    "get_definition_schema": ("GET", "/v1/definition-schema", {200, 304}),
 }
-"""What there is; every route but health may also answer 401, 500 and 503."""
+"""What there is; those that need a key may also answer 401, 500 and 503."""
+
+EXAMPLES: list[tuple[type[BaseModel], Json]] = [
+    (StartSagaRequest, START),
+    (VerbRequest, VERB),
+    (ResolveRequest, RESOLVE),
+    (CallbackRequest, CALLBACK),
+    (SagaResponse, SAGA),
+    (RollbackPlanResponse, PLAN),
+    (Problem, PROBLEM),
+]
+
+OPEN_OPERATIONS = {"get_liveness", "get_readiness", "get_definition_schema", "receive_callback"}
 
 PARAMETERS = {
     "start_saga": {"Idempotency-Key", "Prefer"},
@@ -90,11 +122,23 @@ def test_the_operations_are_the_reviewed_ones(document: Json) -> None:
         for method, path, operation in operations(document)
     }
     expected = {
-        name: (method, path, statuses if "/health/" in path else statuses | {401, 500, 503})
+        name: (method, path, statuses if name in OPEN_OPERATIONS else statuses | {401, 500, 503})
         for name, (method, path, statuses) in OPERATIONS.items()
     }
 
     assert found == expected
+
+
+def test_without_keys_it_is_the_host_that_matters(document: Json) -> None:
+    """Where there are no keys none can be wrong, but a request may be meant for another machine."""
+    open_document: Json = app_without_store().openapi()
+    keyed = {op["operationId"]: set(op["responses"]) for _, _, op in operations(document)}
+    unkeyed = {op["operationId"]: set(op["responses"]) for _, _, op in operations(open_document)}
+
+    assert unkeyed == {
+        name: statuses if name in OPEN_OPERATIONS else statuses - {"401"} | {"403"}
+        for name, statuses in keyed.items()
+    }
 
 
 def test_parameters_are_described(document: Json) -> None:
@@ -133,13 +177,13 @@ def test_problems_have_their_media_type(document: Json) -> None:
 
 
 def test_the_key_is_asked_for(document: Json) -> None:
-    """Every operation but health needs the key; without any configured it may be left out."""
+    """Every operation but the open ones needs the key; where there is none it may be left out."""
     open_document: Json = app_without_store().openapi()
-    for _, path, operation in operations(document):
-        is_open = path.startswith("/health/")
+    for _, _, operation in operations(document):
+        is_open = operation["operationId"] in OPEN_OPERATIONS
         assert operation.get("security") == (None if is_open else [{"ApiKey": []}])
-    for _, path, operation in operations(open_document):
-        is_open = path.startswith("/health/")
+    for _, _, operation in operations(open_document):
+        is_open = operation["operationId"] in OPEN_OPERATIONS
         assert operation.get("security") == (None if is_open else [{"ApiKey": []}, {}])
 
     assert document["components"]["securitySchemes"]["ApiKey"]["scheme"] == "bearer"
@@ -177,36 +221,53 @@ def test_the_stream_is_described(document: Json) -> None:
     assert set(responses["200"]["content"]) == {"application/json", "text/event-stream"}
 
 
-def test_the_examples_are_valid(document: Json) -> None:
-    """An example in the document is what the code takes, or gives."""
-    schemas = document["components"]["schemas"]
+@pytest.mark.parametrize(("shape", "example"), EXAMPLES)
+def test_the_examples_are_valid(document: Json, shape: type[BaseModel], example: Json) -> None:
+    """An example in the document is what the code takes, or gives, and fits its schema."""
+    schema = {**document, "$ref": f"#/components/schemas/{shape.__name__}"}
 
-    assert schemas["StartSagaRequest"]["examples"] == [START]
-    assert schemas["VerbRequest"]["examples"] == [VERB]
-    assert schemas["SagaResponse"]["examples"] == [SAGA]
-    assert StartSagaRequest.model_validate(START).business_key == START["business_key"]
-    assert VerbRequest.model_validate(VERB).reason == VERB["reason"]
-    assert SagaResponse.model_validate(SAGA).model_dump(mode="json") == SAGA
-    for example in schemas["Problem"]["examples"]:
-        assert Problem.model_validate(example).model_dump(exclude_none=True) == example
+    assert document["components"]["schemas"][shape.__name__]["examples"] == [example]
+    assert Draft202012Validator(schema).is_valid(example)
+    # In JSON, where enumerations are texts.
+    read = shape.model_validate_json(orjson.dumps(example))
+    assert read.model_dump(mode="json", exclude_unset=True).keys() == example.keys()
+
+
+async def test_the_example_of_a_saga_is_like_one(
+    client: httpx2.AsyncClient, driver: Driver
+) -> None:
+    """A saga that went the way of the example has its members, at every depth."""
+    started = await driver.start(business_key="order-4711")
+    await driver.compensate(started)
+    saga = (await client.get(f"/v1/sagas/{started}")).json()
+
+    def members(value: object) -> object:
+        if isinstance(value, dict):
+            return {name: members(each) for name, each in value.items()}
+        return [members(each) for each in value] if isinstance(value, list) else None
+
+    for own_data in ("input", "labels"):
+        saga[own_data] = SAGA[own_data]
+    assert members(saga) == members(SAGA)
 
 
 async def test_what_is_sent_is_what_is_described(
     document: Json, client: httpx2.AsyncClient, driver: Driver
 ) -> None:
     """Sagas, lists, timelines and problems fit their schemas in every state."""
-    stuck, done, undone = [await driver.start() for _ in range(3)]
-    await driver.strand(stuck)
-    await driver.complete(done)
-    await driver.compensate(undone)
-    running = await driver.start()
+    statuses = [status for status in SagaStatus if status is not SagaStatus.PENDING]
+    sagas: list[object] = [await driver.bring(status) for status in statuses]
+    pending = await client.post("/v1/sagas", json={"definition": "book_trip"})
+    sagas.append(pending.json()["id"])
 
     def check(name: str, value: object) -> None:
         schema = {**document, "$ref": f"#/components/schemas/{name}"}
         Draft202012Validator(schema).validate(value)
 
-    for saga in (stuck, done, undone, running):
+    for saga in sagas:
         check("SagaResponse", (await client.get(f"/v1/sagas/{saga}")).json())
+        plan = await client.get(f"/v1/sagas/{saga}/rollback-plan")
+        check("RollbackPlanResponse", plan.json())
         check("EventPage", (await client.get(f"/v1/sagas/{saga}/events")).json())
     check("SagaPage", (await client.get("/v1/sagas")).json())
     check("DefinitionPage", (await client.get("/v1/definitions")).json())

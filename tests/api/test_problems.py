@@ -18,6 +18,7 @@ from app.api.problems import respond_to
 from app.core.errors import (
     AmendsError,
     BusinessKeyTaken,
+    CallbackContradicts,
     CallerError,
     CannotMigrate,
     Fault,
@@ -38,6 +39,7 @@ from app.operations import Context
 from app.schemas.problems import Problem
 from tests.api.asgi import exchange
 from tests.api.conftest import app_without_store, client_of
+from tests.api.driver import Driver
 
 type Client = httpx2.AsyncClient
 
@@ -54,6 +56,7 @@ ERRORS: list[tuple[AmendsError, int, str]] = [
     (KeyReused(saga=SAGA), 422, "idempotency_key_reused"),
     (BusinessKeyTaken(business_key="k", saga=SAGA), 409, "business_key_taken"),
     (VerbRefused(verb="retry", status="running", possible=["cancel"]), 409, "verb_refused"),
+    (CallbackContradicts(saga=SAGA, step="charge"), 409, "callback_contradicts"),
     (StoreUnavailable(SECRET), 503, "store_unavailable"),
     (StoreUnavailable(SECRET, saga=SAGA), 503, "store_unavailable"),
     (SchemaBehind(what="schema", found=None, needed="0002"), 503, "schema_behind"),
@@ -275,6 +278,29 @@ async def test_a_start_that_cannot_be_stored_in_time(app: FastAPI, context: Cont
     assert response.json()["effect"] == "unknown"
     assert again.status_code in {200, 202}
     assert response.headers["location"] == again.headers["location"]
+
+
+@pytest.mark.parametrize("report", [False, True])
+async def test_what_cannot_be_stored_in_time(
+    app: FastAPI, context: Context, driver: Driver, *, report: bool
+) -> None:
+    """While the database is held up a verb and a report are 503; sent again, they are taken."""
+    saga = await driver.start()
+    url, body = f"/v1/sagas/{saga}/pause", {"reason": "wait"}
+    if report:
+        url, body = f"/v1/callbacks/{await driver.token(saga, 'flight')}", {"outcome": "succeeded"}
+    app.state.context = replace(context, answer_seconds_max=0.05)
+    async with context.database.write() as tx, client_of(app) as client:
+        await tx.execute("LOCK TABLE sagas IN ACCESS EXCLUSIVE MODE")
+        response = await client.post(url, json=body)
+    app.state.context = context
+    async with client_of(app) as client:
+        again = await client.post(url, json=body)
+
+    assert response.status_code == 503
+    assert response.json()["code"] == "store_unavailable"
+    assert response.json()["effect"] == "unknown"
+    assert again.status_code == (200 if report else 202)
 
 
 async def test_a_replica_that_was_revoked_writes_nothing(client: Client, context: Context) -> None:

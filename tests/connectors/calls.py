@@ -7,7 +7,7 @@ from uuid import UUID
 
 from app.connectors import OutgoingCall
 from app.core.identity import CallKey, SagaId, StepId
-from app.core.requests import HttpRequest
+from app.core.requests import FunctionRequest, HttpRequest
 
 SAGA = SagaId(UUID("01890a5d-ac96-774b-bcce-b302099a8057"))
 KEY = CallKey(UUID("00112233-4455-8677-8899-aabbccddeeff"))
@@ -42,6 +42,29 @@ def a_call(
 def a_get(url: str, *, timeout_seconds: float = 30.0) -> OutgoingCall:
     """A call without a body."""
     return a_call(url, method="GET", body=None, content_type=None, timeout_seconds=timeout_seconds)
+
+
+def a_function_call(
+    function: str = "tool.act",
+    *,
+    arguments: str = "{}",
+    attempt: int = 1,
+    timeout_seconds: float = 30.0,
+    expired: Callable[[], bool] = lambda: False,
+    callback_url: str | None = None,
+) -> OutgoingCall:
+    """A call of a function without arguments."""
+    return OutgoingCall(
+        saga_id=SAGA,
+        step=StepId("flight"),
+        call="action",
+        attempt=attempt,
+        key=KEY,
+        request=FunctionRequest(function=function, arguments=arguments),
+        timeout=dt.timedelta(seconds=timeout_seconds),
+        expired=expired,
+        callback_url=callback_url,
+    )
 
 
 async def a_turn() -> None:

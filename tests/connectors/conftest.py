@@ -1,8 +1,9 @@
-"""The suite runs on both event loops, and over every connector that speaks HTTP."""
+"""The suite runs on both event loops; connectors are made here, and closed after each test."""
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Protocol
 
 import pytest
@@ -10,6 +11,7 @@ import uvloop
 
 from app.connectors import AiohttpTransport, Connector, HttpConnector
 from app.connectors.transport import ANSWER_BYTES_MAX
+from tests.connectors.python_tool import MakePython
 
 
 class MakeConnector(Protocol):
@@ -68,3 +70,20 @@ async def make_connector(request: pytest.FixtureRequest) -> AsyncIterator[MakeCo
 async def connector(make_connector: MakeConnector) -> Connector:
     """A connector with the default limits."""
     return make_connector()
+
+
+@pytest.fixture
+async def make_python() -> AsyncIterator[MakePython]:
+    """Makes connectors over functions; closes them after the test."""
+    make = MakePython()
+    yield make
+    for connector in make.made:
+        await connector.close()
+
+
+@pytest.fixture
+def let_go() -> Iterator[threading.Event]:
+    """What functions in threads wait for; set after the test, so that none is left."""
+    event = threading.Event()
+    yield event
+    event.set()

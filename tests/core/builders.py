@@ -17,13 +17,19 @@ from app.core.definition import Call, Definition, OnUnknown
 from app.core.entries import Entry, Ignored
 from app.core.events import (
     AttemptObserved,
+    CallbackReceived,
     CancelRequested,
     Event,
     Fact,
+    PauseRequested,
     Reporter,
+    ResolveRequested,
+    ResumeRequested,
     RetryRequested,
     SagaRequested,
     SagaWoken,
+    SkipRequested,
+    TerminateRequested,
 )
 from app.core.identity import CallKey, Direction, EntryId, Incarnation, SagaId, StepId, TenantId
 from app.core.json_value import JsonValue
@@ -38,9 +44,11 @@ from app.core.observation import (
     Observation,
 )
 from app.core.requests import HttpRequest
+from app.core.residue import is_left, list_residue
 from app.core.retry import RetryPolicy
 from app.core.saga import (
     Attempt,
+    CallbackOutcome,
     CallState,
     CallStatus,
     Conclusion,
@@ -49,6 +57,8 @@ from app.core.saga import (
     Output,
     Saga,
     SagaStatus,
+    Settling,
+    StepStatus,
 )
 from app.store.encoding import FACT_NAMES, dump_entry, load_entry
 
@@ -118,6 +128,20 @@ def a_step(
     }
 
 
+def a_verify(**fields: JsonValue) -> dict[str, JsonValue]:
+    """A question to a tool, whose answer says ``done`` or ``none``; see ``looked``."""
+    return {
+        "http": {"method": "GET", "url": "https://tool.test/orders?key=${{ action.key }}"},
+        "done": "${{ response.status == 200 && response.body.done }}",
+        "none": "${{ response.status == 200 && response.body.none }}",
+        "output": "${{ response.body.item }}",
+        **fields,
+    }
+
+
+CALLS_BACK: dict[str, JsonValue] = {"completion": {"callback": {"within": "20s"}}}
+
+
 def a_definition(
     *steps: Mapping[str, JsonValue], deadline: str | None = None, output: JsonValue = None
 ) -> Definition:
@@ -142,7 +166,7 @@ def _parsed(document: str) -> Definition:
 def a_call(direction: Direction = ACTION, **step: JsonValue) -> Call:
     """A call of the default step; ``step`` as for ``a_step``."""
     built = a_definition(a_step(**step)).steps[0]  # type: ignore[arg-type] # a_step checks them
-    return built.action if direction is ACTION else built.compensation
+    return built.call(direction)
 
 
 def a_policy(
@@ -189,6 +213,21 @@ def done(body: JsonValue = None) -> Answered:
     return answered(201, {"id": "X1"} if body is None else body, body_bytes=11)
 
 
+def accepted() -> Answered:
+    """A tool has taken it on, and will call back."""
+    return answered(202, {"job": 1}, body_bytes=9)
+
+
+def looked(*, done: bool, none: bool | None = None, status: int = 200) -> Answered:
+    """What a tool answers to a question whether a call took effect."""
+    body: JsonValue = {
+        "done": done,
+        "none": not done if none is None else none,
+        "item": {"id": "X1"},
+    }
+    return answered(status, body, body_bytes=30)
+
+
 def refused(status: int = 422) -> Answered:
     """A definite no."""
     return answered(status, {"error": "no"})
@@ -208,7 +247,12 @@ def a_reporter(
     incarnation: Incarnation = HERE, *, may_open: bool = True, send_until: dt.datetime = T0 + LEASE
 ) -> Reporter:
     """A replica with an engine and a lease."""
-    return Reporter(incarnation=incarnation, may_open=may_open, send_until=send_until)
+    return Reporter(
+        incarnation=incarnation,
+        may_open=may_open,
+        send_until=send_until,
+        callbacks_url="https://amends.test/v1/callbacks/",
+    )
 
 
 def a_request(
@@ -296,8 +340,11 @@ def a_call_state(
         not_before=None,
         uncertain=False,
         doubts=(),
-        settling=False,
+        settling=Settling.NOT_ASKED,
         output=output,
+        accepted=None,
+        progress=None,
+        heard=None,
         error=None,
         started_at=T0,
         finished_at=T0,
@@ -496,6 +543,69 @@ class Story:
         """A person has mended something."""
         return self.tell(RetryRequested(actor="ann", reason="mended"), by=by, may_open=may_open)
 
+    def terminate(self, *, by: Incarnation = HERE, may_open: bool = True) -> Entry | Ignored:
+        """A person wants it to end as it is."""
+        verb = TerminateRequested(actor="ann", reason="enough")
+        return self.tell(verb, by=by, may_open=may_open)
+
+    def pause(self, *, by: Incarnation = HERE, may_open: bool = True) -> Entry | Ignored:
+        """A person wants no new call."""
+        return self.tell(PauseRequested(actor="ann", reason="wait"), by=by, may_open=may_open)
+
+    def resume(self, *, by: Incarnation = HERE, may_open: bool = True) -> Entry | Ignored:
+        """A person lets it go on."""
+        return self.tell(ResumeRequested(actor="ann", reason="go"), by=by, may_open=may_open)
+
+    def skip(
+        self, step: StepId = FLIGHT, *, by: Incarnation = HERE, may_open: bool = True
+    ) -> Entry | Ignored:
+        """A person renounces the undo of a step."""
+        verb = SkipRequested(actor="ann", reason="let it be", step=step)
+        return self.tell(verb, by=by, may_open=may_open)
+
+    def resolve(
+        self,
+        effect: Effect,
+        *,
+        step: StepId = FLIGHT,
+        output: JsonValue = None,
+        by: Incarnation = HERE,
+        may_open: bool = True,
+    ) -> Entry | Ignored:
+        """A person says what became of a step."""
+        verb = ResolveRequested(
+            actor="ann", reason="I asked", step=step, effect=effect, output=output
+        )
+        return self.tell(verb, by=by, may_open=may_open)
+
+    def hear(
+        self,
+        outcome: CallbackOutcome,
+        *,
+        step: StepId = FLIGHT,
+        direction: Direction = ACTION,
+        generation: int = 0,
+        output: JsonValue = None,
+        effect: Effect | None = None,
+        progress: JsonValue = None,
+        by: Incarnation = ELSEWHERE,
+        may_open: bool = False,
+    ) -> Entry | Ignored:
+        """A tool reports by webhook, at a replica that only serves the API."""
+        fact = CallbackReceived(
+            step=step,
+            direction=direction,
+            generation=generation,
+            outcome=outcome,
+            output=output,
+            effect=effect,
+            progress=progress,
+            error="the bank says no" if outcome is CallbackOutcome.FAILED else None,
+            body_bytes=20,
+            digest=f"{outcome} {output} {effect} {progress}",
+        )
+        return self.tell(fact, by=by, may_open=may_open)
+
     def later(self, number: float) -> "Story":
         """So many seconds pass."""
         self.at += seconds(number)
@@ -545,6 +655,8 @@ class Story:
             if call.direction is not ACTION:
                 continue
             known = before.call(call.step, ACTION) if before is not None else None
+            if call.effect is Effect.NONE and not call.uncertain:
+                self._in_doubt.discard(call.step)  # whoever can say has said so
             if not busy and set(call.doubts) - set(known.doubts if known else ()):
                 self._in_doubt.add(call.step)
             if call.open is not None and call.step in self._in_doubt:
@@ -577,6 +689,15 @@ def a_story(status: SagaStatus) -> Story:
                 story.answer(refused())
             if status is SagaStatus.COMPENSATED:
                 story.answer(answered(204))
+        case SagaStatus.PAUSED:
+            story.book().pause()
+        case SagaStatus.PARTIALLY_COMPENSATED:
+            story.book().answer(refused())
+            story.answer(refused())
+            story.skip(FLIGHT)
+        case SagaStatus.TERMINATED:
+            story.book().answer(broken_off())
+            story.terminate()
     assert story.status is status
     return story
 
@@ -606,14 +727,20 @@ def without_body(fact: Fact) -> Fact:
             fact.observation, body=None, retry_after=fact.observation.retry_after or None
         )
         return replace(fact, observation=stored)
+    if isinstance(fact, CallbackReceived):
+        return replace(fact, output=None, progress=None)
+    if isinstance(fact, ResolveRequested):
+        return replace(fact, output=None, output_bytes=0)
     return fact
 
 
 def is_rolling_back(saga: Saga) -> bool:
     """The rollback decision was made."""
-    stuck = saga.now.stuck
-    status = saga.status if stuck is None else stuck.resumes
-    return status in {SagaStatus.COMPENSATING, SagaStatus.COMPENSATED}
+    return saga.now.phase in {
+        SagaStatus.COMPENSATING,
+        SagaStatus.COMPENSATED,
+        SagaStatus.PARTIALLY_COMPENSATED,
+    }
 
 
 def check_entry(
@@ -629,48 +756,87 @@ def check_entry(
     for call in after.calls.values():
         known = None if before is None else before.call(call.step, call.direction)
         _check_call(definition, call, known)
+        if call.direction.subject is not None and call.status.is_under_way:
+            subject = after.call(call.step, call.direction.subject)
+            assert subject is not None, call
+            assert subject.status is CallStatus.VERIFYING, "a question ends with its subject"
         if call.open is not None and (known is None or known.open != call.open):
             _check_owner(before, event, after, call.open)
             _check_times(definition, event, call)
+            is_question = call.direction.subject is not None
+            assert is_question or not after.status.is_at_rest, "at a standstill nothing begins"
             if call.direction is ACTION:
                 _check_opened_action(definition, before, after, call)
-            else:
+            elif call.direction is COMPENSATION:
                 _check_opened_compensation(definition, after, call)
 
 
 def call_of(definition: Definition, call: CallState) -> Call:
     """The definition of a call."""
-    step = definition.step(call.step)
-    return step.action if call.direction is ACTION else step.compensation
+    return definition.step(call.step).call(call.direction)
+
+
+def http_of(call: CallState) -> HttpRequest:
+    """The HTTP request of a call."""
+    assert isinstance(call.request, HttpRequest), call
+    return call.request
 
 
 def _check_saga(definition: Definition, before: Saga | None, after: Saga) -> None:
     now = after.now
     assert (now.stuck is not None) == (now.status is SagaStatus.STUCK)
+    assert (now.pause is not None) == (now.status is SagaStatus.PAUSED)
     assert (now.finished_at is not None) == now.status.is_final
     if before is not None:
         assert now.weight_bytes > before.now.weight_bytes
         assert not before.status.is_final or before.status is after.status
-        # The decision to undo is never taken back.
-        assert is_rolling_back(after) or not is_rolling_back(before)
+        # The decision to undo is never taken back, but that a person may end it.
+        is_ended = now.status is SagaStatus.TERMINATED
+        assert is_rolling_back(after) or is_ended or not is_rolling_back(before)
+        # Nor is the point of no return.
+        assert now.forward_only or not before.now.forward_only
+    assert not (now.forward_only and is_rolling_back(after))
+    _check_pivot(definition, before, after)
     if is_rolling_back(after):
         assert now.failure is not None
+    effects = {step.id: after.step_effect(step.id) for step in definition.steps}
     if now.status.is_final:
-        assert all(call.finished_at is not None for call in after.calls.values())
+        known = [call for call in after.calls.values() if call.direction.subject is None]
+        assert all(call.finished_at is not None for call in known)
+        assert not after.has_open_calls
     if now.status is SagaStatus.COMPLETED:
-        assert [after.step_effect(step.id) for step in definition.steps] == [Effect.DONE] * len(
-            definition.steps
-        )
-    if now.status is SagaStatus.COMPENSATED and not now.attention:
-        assert {after.step_effect(step.id) for step in definition.steps} == {Effect.NONE}
+        for step in definition.steps:
+            skipped = after.step_status(step.id) is StepStatus.SKIPPED
+            may_be_none = step.optional or step.read_only or skipped
+            assert effects[step.id] is Effect.DONE or may_be_none
+    is_new = before is None or before.status is not now.status
+    if now.status is SagaStatus.COMPENSATED and is_new:
+        assert set(effects.values()) == {Effect.NONE}
+    if now.status is SagaStatus.PARTIALLY_COMPENSATED and is_new:
+        assert list_residue(definition, after)
     assert len({call.key for call in after.calls.values()}) == len(after.calls)
     open_calls = [call for call in after.calls.values() if call.open is not None]
-    assert len(open_calls) <= 1, "one at a time"
+    undoing = [call for call in open_calls if call.direction is COMPENSATION]
+    assert not undoing or len(open_calls) == 1, "one at a time"
+    for call, other in itertools.combinations(open_calls, 2):
+        assert definition.graph.are_parallel(call.step, other.step)
+
+
+def _check_pivot(definition: Definition, before: Saga | None, after: Saga) -> None:
+    """Nothing is decided while it is unknown, and nothing undone once it is done."""
+    pivot = definition.pivot
+    state = None if pivot is None else after.call(pivot.id, ACTION)
+    if state is None or (before is not None and is_rolling_back(before)):
+        return
+    if is_rolling_back(after):
+        assert state.effect is Effect.NONE
+    elif state.effect is Effect.DONE and not after.status.is_final:
+        assert after.now.forward_only
 
 
 def _check_reason_to_move(after: Saga) -> None:
     now = after.now
-    if now.status.is_at_rest:
+    if now.status.is_at_rest and not after.has_open_calls:
         assert (now.owner, now.due_at) == (None, None)
     else:
         assert now.owner is not None or now.due_at is not None
@@ -679,16 +845,17 @@ def _check_reason_to_move(after: Saga) -> None:
 def _check_call(definition: Definition, call: CallState, known: CallState | None) -> None:
     policy = call_of(definition, call).retry
     assert call.failures <= policy.max_attempts
-    assert call.open is None or call.effect is Effect.UNKNOWN
+    in_doubt = Effect.NONE if call.direction.subject else Effect.UNKNOWN
+    assert call.open is None or call.effect is in_doubt
     assert call.open is None or call.status is CallStatus.RUNNING
     assert call.open is None or call.open.number == call.attempts
-    assert (call.status is CallStatus.BACKING_OFF) == (call.due_at is not None)
-    ended = call.status in {CallStatus.SUCCEEDED, CallStatus.FAILED}
+    waits = call.status in {CallStatus.BACKING_OFF, CallStatus.WAITING}
+    assert waits == (call.due_at is not None)
+    ended = not call.status.is_under_way
     assert ended == (call.finished_at is not None) == (call.concluded_seq is not None)
     if known is not None:
         assert call.attempts - known.attempts in {0, 1}
         assert call.generation - known.generation in {0, 1}
-        assert call.generation == known.generation or call.direction is COMPENSATION
 
 
 def _check_owner(before: Saga | None, event: Event, after: Saga, attempt: Attempt) -> None:
@@ -705,7 +872,7 @@ def _check_times(definition: Definition, event: Event, call: CallState) -> None:
     assert attempt is not None, call
     assert attempt.send_by == event.reporter.send_until
     assert attempt.quiet_at == attempt.send_by + template.timeout + template.late_window
-    if call.uncertain:
+    if call.uncertain and call.direction.subject is None:
         assert event.at <= call.first_sent_at + template.key_lifetime
 
 
@@ -716,13 +883,14 @@ def _check_opened_action(
     if is_rolling_back(after):
         known = None if before is None else before.call(call.step, ACTION)
         assert known is not None, "no forward effect is begun once the rollback is decided"
-        assert call.settling
+        assert call.settling is Settling.BY_RESEND
         assert template.may_be_asked_again
         return
-    for step in definition.steps:
-        if step.id == call.step:
-            return
-        assert after.step_effect(step.id) is Effect.DONE
+    for ancestor in definition.graph.ancestors[call.step]:
+        step, state = definition.step(ancestor), after.call(ancestor, ACTION)
+        assert state is not None, ancestor
+        failed = state.status is CallStatus.FAILED and step.optional
+        assert state.status in {CallStatus.SUCCEEDED, CallStatus.SKIPPED} or failed
 
 
 def _check_opened_compensation(definition: Definition, after: Saga, call: CallState) -> None:
@@ -732,7 +900,9 @@ def _check_opened_compensation(definition: Definition, after: Saga, call: CallSt
     assert action.effect is not Effect.NONE
     if action.effect is Effect.UNKNOWN:
         assert attempts.is_quiet(action, at=after.updated_at)
-    for step in reversed(definition.steps):
-        if step.id == call.step:
-            return
-        assert after.step_effect(step.id) is Effect.NONE
+    if call.attempts > call.first_attempt:
+        return  # news about a later step does not stop what has begun
+    for later in definition.graph.descendants[call.step]:
+        step, state = definition.step(later), after.call(later, ACTION)
+        if state is not None and state.effect is not Effect.NONE and not step.read_only:
+            assert is_left(step, state, after.call(later, COMPENSATION)), later

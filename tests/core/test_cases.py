@@ -50,6 +50,7 @@ from tests.core.builders import (
     answered,
     broken_off,
     done,
+    http_of,
     not_sent,
     refused,
     seconds,
@@ -432,7 +433,7 @@ class TestAgents:
 
         story.answer(refused())
 
-        request = story.call(FLIGHT, COMPENSATION).request
+        request = http_of(story.call(FLIGHT, COMPENSATION))
         assert request is not None
         assert request.url.endswith("/R7")
 
@@ -507,7 +508,7 @@ class TestAgents:
 
         story.answer(refused())
 
-        request = story.call(FLIGHT, COMPENSATION).request
+        request = http_of(story.call(FLIGHT, COMPENSATION))
         assert request is not None
         assert request.url == "https://flight.test/orders/F9"
 
@@ -645,7 +646,7 @@ class TestDurableEngines:
 
         undo = story.call(FLIGHT, COMPENSATION)
         assert undo.request is not None
-        assert undo.request.body == f'{{"undo":"{story.call().key}"}}'
+        assert http_of(undo).body == f'{{"undo":"{story.call().key}"}}'
         assert story.effect() is Effect.UNKNOWN
 
     @pytest.mark.parametrize(

@@ -6,19 +6,27 @@ It belongs to ``app/store``, and is tested here since it needs no database. Ever
 
 import datetime as dt
 import json
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from app.core.entries import Entry
+from app.core.entries import Entry, Reception
 from app.core.events import (
     AttemptObserved,
+    CallbackReceived,
     CancelRequested,
     Fact,
+    PauseRequested,
+    ResolveRequested,
+    ResumeRequested,
     RetryRequested,
     SagaRequested,
     SagaWoken,
+    SkipRequested,
+    TerminateRequested,
+    UndoRequested,
 )
 from app.core.identity import CallKey, Direction, EntryId, Incarnation, SagaId, StepId, TenantId
 from app.core.json_value import JsonValue
@@ -26,12 +34,15 @@ from app.core.observation import (
     Answered,
     BrokenOff,
     BrokenOffReason,
+    Claim,
+    Claimed,
     NotSent,
     NotSentReason,
 )
-from app.core.requests import HttpRequest
+from app.core.requests import FunctionRequest, HttpRequest
 from app.core.saga import (
     Attempt,
+    CallbackOutcome,
     CallState,
     CallStatus,
     Cause,
@@ -41,11 +52,16 @@ from app.core.saga import (
     Doubt,
     Effect,
     Failure,
+    Heard,
     Output,
+    Pause,
+    Pending,
     Problem,
     Question,
     SagaStatus,
+    Settling,
     Stuck,
+    Wish,
 )
 from app.store.encoding import FACT_NAMES, dump_entry, dump_failure, load_entry, load_failure
 from tests.core.builders import (
@@ -107,7 +123,7 @@ REQUESTS = st.builds(
     headers=st.lists(st.tuples(TEXTS, TEXTS), max_size=3).map(tuple),
     body=st.none() | TEXTS,
     content_type=st.none() | st.just("application/json"),
-)
+) | st.builds(FunctionRequest, function=TEXTS, arguments=TEXTS)
 OBSERVATIONS = (
     st.builds(NotSent, reason=st.sampled_from(NotSentReason), message=TEXTS)
     | st.builds(BrokenOff, reason=st.sampled_from(BrokenOffReason), message=TEXTS)
@@ -119,7 +135,14 @@ OBSERVATIONS = (
         readable=st.booleans(),
         body_bytes=COUNTS,
     )
+    | st.builds(
+        Claimed,
+        claim=st.sampled_from(Claim),
+        message=TEXTS,
+        retry_after_seconds=st.none() | st.floats(min_value=0.5, max_value=7200),
+    )
 )
+VERBS = {"actor": TEXTS, "reason": TEXTS}
 FACTS: st.SearchStrategy[Fact] = st.one_of(
     st.builds(
         SagaRequested,
@@ -141,8 +164,35 @@ FACTS: st.SearchStrategy[Fact] = st.one_of(
         observation=OBSERVATIONS,
     ),
     st.builds(SagaWoken, losses=COUNTS),
-    st.builds(CancelRequested, actor=TEXTS, reason=TEXTS),
-    st.builds(RetryRequested, actor=TEXTS, reason=TEXTS),
+    st.builds(
+        CallbackReceived,
+        step=STEPS,
+        direction=st.sampled_from(Direction),
+        generation=COUNTS,
+        outcome=st.sampled_from(CallbackOutcome),
+        output=JSON,
+        error=st.none() | TEXTS.filter(bool),
+        effect=st.none() | st.sampled_from(Effect),
+        progress=JSON,
+        body_bytes=COUNTS,
+        digest=TEXTS.filter(bool),
+    ),
+    st.builds(CancelRequested, **VERBS),
+    st.builds(TerminateRequested, **VERBS),
+    st.builds(PauseRequested, **VERBS),
+    st.builds(ResumeRequested, **VERBS),
+    st.builds(RetryRequested, **VERBS),
+    st.builds(
+        ResolveRequested,
+        **VERBS,
+        step=STEPS,
+        effect=st.sampled_from([Effect.DONE, Effect.NONE]),
+        output=JSON,
+        output_bytes=COUNTS,
+        evidence=JSON,
+    ),
+    st.builds(SkipRequested, **VERBS, step=STEPS),
+    st.builds(UndoRequested, **VERBS, step=STEPS, saga=UUIDS.map(SagaId)),
 )
 FAILURES = st.builds(
     Failure, cause=st.sampled_from(Cause), step=st.none() | STEPS, problem=PROBLEMS
@@ -165,6 +215,18 @@ CONCLUSIONS = st.builds(
     attention=st.booleans(),
     finished_at=st.none() | MOMENTS,
     weight_bytes=COUNTS,
+    pause=st.none()
+    | st.builds(Pause, actor=TEXTS, reason=TEXTS, resumes=st.sampled_from(SagaStatus)),
+    pending=st.none()
+    | st.builds(
+        Pending,
+        wish=st.sampled_from(Wish),
+        actor=st.none() | TEXTS.filter(bool),
+        reason=st.none() | TEXTS.filter(bool),
+        failure=st.none() | FAILURES,
+        lapsed=st.booleans(),
+    ),
+    forward_only=st.booleans(),
 )
 CALLS = st.builds(
     CallState,
@@ -194,8 +256,11 @@ CALLS = st.builds(
     not_before=st.none() | MOMENTS,
     uncertain=st.booleans(),
     doubts=st.lists(st.builds(Doubt, attempt=COUNTS, quiet_at=MOMENTS), max_size=2).map(tuple),
-    settling=st.booleans(),
+    settling=st.sampled_from(Settling),
     output=st.none() | OUTPUTS,
+    accepted=st.none() | OUTPUTS,
+    progress=st.none() | OUTPUTS,
+    heard=st.none() | st.builds(Heard, outcome=st.sampled_from(CallbackOutcome), digest=TEXTS),
     error=st.none() | PROBLEMS,
     started_at=MOMENTS,
     finished_at=st.none() | MOMENTS,
@@ -228,6 +293,14 @@ def test_a_conclusion_is_read_back_as_it_was(now: Conclusion) -> None:
 def test_a_call_is_read_back_as_it_was(call: CallState) -> None:
     """How a call stands comes back."""
     assert stored(an_entry(SagaWoken(), calls=[call, call])).calls == (call, call)
+
+
+@pytest.mark.parametrize("reception", [None, *Reception])
+def test_what_became_of_a_callback_is_read_back(reception: Reception | None) -> None:
+    """The same report again is answered as it was the first time."""
+    entry = replace(an_entry(SagaWoken()), reception=reception)
+
+    assert stored(entry).reception is reception
 
 
 @pytest.mark.parametrize(
@@ -332,6 +405,49 @@ OLD_FACTS: dict[str, tuple[str, Fact]] = {
         '{"actor":"ann","reason":"mended"}',
         RetryRequested(actor="ann", reason="mended"),
     ),
+    "terminate_requested": (
+        '{"actor":"ann","reason":"enough"}',
+        TerminateRequested(actor="ann", reason="enough"),
+    ),
+    "pause_requested": (
+        '{"actor":"ann","reason":"wait"}',
+        PauseRequested(actor="ann", reason="wait"),
+    ),
+    "resume_requested": (
+        '{"actor":"ann","reason":"go"}',
+        ResumeRequested(actor="ann", reason="go"),
+    ),
+    "resolve_requested": (
+        '{"actor":"ann","reason":"seen","step":"flight","effect":"done","evidence":{"value":[1]}}',
+        ResolveRequested(actor="ann", reason="seen", step=FLIGHT, effect=Effect.DONE, evidence=[1]),
+    ),
+    "skip_requested": (
+        '{"actor":"ann","reason":"let it be","step":"flight"}',
+        SkipRequested(actor="ann", reason="let it be", step=FLIGHT),
+    ),
+    "undo_requested": (
+        (
+            '{"actor":"ann","reason":"late","step":"flight",'
+            '"saga":"00000000-0000-0000-0000-000000000009"}'
+        ),
+        UndoRequested(actor="ann", reason="late", step=FLIGHT, saga=SagaId(UUID(int=9))),
+    ),
+    "callback_received": (
+        (
+            '{"step":"flight","direction":"action","generation":2,"outcome":"failed",'
+            '"error":"no","effect":"unknown","body_bytes":7,"digest":"d"}'
+        ),
+        CallbackReceived(
+            step=FLIGHT,
+            direction=Direction.ACTION,
+            generation=2,
+            outcome=CallbackOutcome.FAILED,
+            error="no",
+            effect=Effect.UNKNOWN,
+            body_bytes=7,
+            digest="d",
+        ),
+    ),
     "attempt_observed": (
         OLD_OBSERVED,
         AttemptObserved(
@@ -396,12 +512,12 @@ def test_an_old_call_is_read_for_ever() -> None:
 
 def test_a_row_of_an_unknown_fact_is_refused() -> None:
     """A later release's fact is never read as something else."""
-    with pytest.raises(ValueError, match="callback_received"):
+    with pytest.raises(ValueError, match="saga_forked"):
         load_entry(
             seq=1,
             id=UUID(int=1),
             at=T0,
-            type="callback_received",
+            type="saga_forked",
             data='{"now":{"status":"running"}}',
         )
 

@@ -13,7 +13,7 @@ from app.core.json_value import JsonValue
 from app.core.machine import decide
 from app.core.observation import NotSentReason, Observation
 from app.core.requests import HttpRequest
-from app.core.saga import CallStatus, Cause, Code, Effect, Output, Question, SagaStatus
+from app.core.saga import CallStatus, Cause, Code, Effect, Output, Question, SagaStatus, Settling
 from app.core.turn import ENTRIES_MAX, FORWARD_SHARE, WEIGHT_BYTES_MAX
 from tests.core.builders import (
     ACTION,
@@ -34,6 +34,7 @@ from tests.core.builders import (
     answered,
     broken_off,
     done,
+    http_of,
     not_sent,
     refused,
     seconds,
@@ -128,8 +129,7 @@ class TestTheWay:
 
         story.answer(done({"id": "X1", "note": "${{ vars.secret }}"}))
 
-        request = story.call(HOTEL).request
-        assert request is not None
+        request = http_of(story.call(HOTEL))
         assert request.body == '{"flight":{"id":"X1","note":"${{ vars.secret }}"}}'
 
     def test_a_completed_saga_has_its_output(self) -> None:
@@ -693,7 +693,7 @@ class TestCancel:
         story.cancel()
 
         assert story.status is SagaStatus.COMPENSATING
-        assert [(call.step, call.settling) for call in story.out] == [(FLIGHT, True)]
+        assert [(call.step, call.settling) for call in story.out] == [(FLIGHT, Settling.BY_RESEND)]
 
     def test_between_steps(self) -> None:
         """With one step done and the next out, both are undone in reverse."""
@@ -870,8 +870,7 @@ class TestExpressionsThatFail:
         """Odd characters and nested values go into a body unchanged."""
         story = Story().start(request=a_request(input={"city": city}))
 
-        request = story.call().request
-        assert request is not None
+        request = http_of(story.call())
         assert request.body is not None
         assert json.loads(request.body) == {"city": city}
 

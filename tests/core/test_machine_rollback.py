@@ -6,7 +6,7 @@ from app.core.entries import Entry, Ignored
 from app.core.identity import StepId
 from app.core.json_value import JsonValue
 from app.core.observation import NotSentReason, Observation
-from app.core.saga import CallStatus, Code, Effect, Question, SagaStatus, StepStatus
+from app.core.saga import CallStatus, Code, Effect, Question, SagaStatus, Settling, StepStatus
 from tests.core.builders import (
     ACTION,
     COMPENSATION,
@@ -23,6 +23,7 @@ from tests.core.builders import (
     answered,
     broken_off,
     done,
+    http_of,
     not_sent,
     refused,
     seconds,
@@ -142,7 +143,7 @@ class TestOrder:
 
         undo, action = story.call(FLIGHT, COMPENSATION), story.call()
         assert undo.request is not None
-        assert undo.request.body == (
+        assert http_of(undo).body == (
             '{"why":"step_failed/hotel/refused",'
             f'"mine":"{undo.key}","its":"{action.key}","effect":"done","sent":"Oslo"}}'
         )
@@ -171,7 +172,7 @@ class TestSettling:
         undo = story.call(HOTEL, COMPENSATION)
         assert out(story) == [(HOTEL, COMPENSATION)]
         assert undo.request is not None
-        assert undo.request.url.endswith("/H9")
+        assert http_of(undo).url.endswith("/H9")
 
     def test_a_refusal_settles_it(self) -> None:
         """A keyed tool that refuses has done nothing: the step is not undone."""
@@ -209,7 +210,7 @@ class TestSettling:
             undo_by="key",
             action={"retry": {"max_attempts": 1000, "max_elapsed": "20s", "initial_delay": "3s"}},
         )
-        while not story.call(HOTEL).settling:
+        while story.call(HOTEL).settling is Settling.NOT_ASKED:
             story.until_out()
             story.answer(answered(503))
         began_at = story.at
@@ -475,7 +476,11 @@ class TestAnUndoThatFails:
         story = going_back()
         story.answer(refused())
 
-        assert isinstance(story.later(10**6).wake(by=THERE, losses=9), Ignored)
+        before = story.saga
+        story.later(10**6).wake(by=THERE, losses=9)
+
+        assert (story.status, story.saga.now.stuck) == (before.status, before.now.stuck)
+        assert (story.out, story.saga.now.owner) == ([], None)
 
 
 class TestRetry:
@@ -626,7 +631,7 @@ class TestLateSuccess:
         assert out(story) == [(HOTEL, COMPENSATION)]
         undo = story.call(HOTEL, COMPENSATION)
         assert undo.request is not None
-        assert undo.request.url.endswith("/H1")
+        assert http_of(undo).url.endswith("/H1")
 
     def test_it_answers_a_stuck_sagas_question(self) -> None:
         """The late answer says that it took effect, and the saga goes on by itself."""

@@ -165,13 +165,14 @@ class TestParked:
         now = story.saga.now
         assert (now.status, now.owner, now.due_at) == (SagaStatus.COMPENSATING, None, story.at)
 
-    def test_a_claimer_that_comes_first_is_told_nothing_is_due(self) -> None:
-        """A wake-up before the due time opens nothing and leaves it parked."""
+    def test_a_claimer_that_comes_first_hands_it_back(self) -> None:
+        """A wake-up before the due time opens nothing, and leaves it parked by an entry."""
         story = self.parked()
         before = story.saga
 
-        assert isinstance(story.wake(by=THERE), Ignored)
-        assert story.saga == before
+        assert isinstance(story.wake(by=THERE), Entry)
+        assert (story.out, story.saga.now.owner) == ([], None)
+        assert story.saga.now.due_at == before.now.due_at
 
     def test_a_duplicate_answer_of_an_engine_goes_on_with_what_is_due(self) -> None:
         """An engine that hears nothing new still does what it could do by waking the saga."""

@@ -11,8 +11,16 @@ import pytest
 
 from app.core.definition import Call
 from app.core.json_value import JsonValue
-from app.core.observation import Answered, BrokenOffReason, NotSentReason, Observation
+from app.core.observation import (
+    Answered,
+    BrokenOffReason,
+    Claim,
+    Claimed,
+    NotSentReason,
+    Observation,
+)
 from app.core.outcome import (
+    Acknowledged,
     AlreadyGone,
     Refused,
     Succeeded,
@@ -21,9 +29,13 @@ from app.core.outcome import (
     Verdict,
     classify_action,
     classify_compensation,
+    is_refusal,
+    is_success,
+    is_unreadable_success,
 )
 from app.core.saga import Code
 from tests.core.builders import (
+    CALLS_BACK,
     COMPENSATION,
     T0,
     a_call,
@@ -70,11 +82,13 @@ def kind(verdict: Verdict) -> str:
             return f"again, {counted}{', working' if still_working else ''}"
         case Unclear():
             return "unknown"
+        case Acknowledged():
+            return "acknowledged"
 
 
 def problem_of(verdict: Verdict) -> str:
     """The message of a verdict that has one."""
-    assert not isinstance(verdict, Succeeded)
+    assert not isinstance(verdict, Succeeded | Acknowledged)
     return verdict.problem.message
 
 
@@ -358,7 +372,7 @@ def test_a_problem_has_a_code_and_the_status(
     """What went wrong is told in a stable word, with the status if there was an answer."""
     verdict = of_action(observation)
 
-    assert not isinstance(verdict, Succeeded)
+    assert not isinstance(verdict, Succeeded | Acknowledged)
     assert (verdict.problem.code, verdict.problem.http_status) == (code, status)
 
 
@@ -381,3 +395,196 @@ def test_any_body_can_be_excerpted(body: object) -> None:
 
     assert message.isprintable()
     assert len(message) <= 500
+
+
+def a_ruled(*rules: dict[str, JsonValue], idempotent: bool = True, callback: bool = False) -> Call:
+    """An action whose definition says itself what some answers mean."""
+    action: dict[str, JsonValue] = {"responses": list(rules)}
+    return a_call(idempotent=idempotent, action=action | (CALLS_BACK if callback else {}))
+
+
+OK_IS_FALSE = "${{ response.body.ok == false }}"
+
+
+class TestResponses:
+    """Rules of a definition go before the table."""
+
+    @pytest.mark.parametrize(
+        ("means", "expected"),
+        [
+            ("succeeded", "done"),
+            ("refused", "refused, none"),
+            ("retry", "again, counted"),
+            ("unknown", "unknown"),
+        ],
+    )
+    @pytest.mark.parametrize("status", [200, 302, 404, 409, 429, 500])
+    def test_a_rule_says_what_an_answer_means(self, status: int, means: str, expected: str) -> None:
+        """Whatever the table says of it."""
+        call = a_ruled({"status": status, "means": means})
+
+        assert kind(of_action(answered(status, {"a": 1}), call=call)) == expected
+
+    def test_waiting_is_an_acknowledgement(self) -> None:
+        """The outcome comes by callback."""
+        call = a_ruled({"status": 303, "means": "waiting"}, callback=True)
+
+        assert of_action(answered(303, {"job": 1}), call=call) == Acknowledged(accepted={"job": 1})
+
+    def test_succeeded_needs_no_callback(self) -> None:
+        """A tool that is done at once says so."""
+        call = a_ruled({"status": 201, "means": "succeeded"}, callback=True)
+
+        assert kind(of_action(answered(201, {"id": 1}), call=call)) == "done"
+        assert kind(of_action(answered(202, {"id": 1}), call=call)) == "acknowledged"
+
+    def test_the_first_that_fits_holds(self) -> None:
+        """In the order of the document."""
+        call = a_ruled(
+            {"status": 200, "when": OK_IS_FALSE, "means": "refused"},
+            {"status": 200, "means": "unknown"},
+        )
+
+        assert kind(of_action(answered(200, {"ok": False}), call=call)) == "refused, none"
+        assert kind(of_action(answered(200, {"ok": True}), call=call)) == "unknown"
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            answered(201, {"ok": False}),
+            answered(200, {"ok": True}),
+            answered(200, {}),
+            answered(200, None),
+            answered(200, [1]),
+        ],
+    )
+    def test_what_no_rule_fits_is_left_to_the_table(self, answer: Answered) -> None:
+        """Also where the answer has not what the rule speaks of."""
+        call = a_ruled({"status": 200, "when": OK_IS_FALSE, "means": "refused"})
+
+        assert kind(of_action(answer, call=call)) == "done"
+
+    def test_a_rule_about_the_body_does_not_fit_one_that_cannot_be_read(self) -> None:
+        """Nothing can be said of it."""
+        call = a_ruled({"when": "${{ response.status == 200 }}", "means": "refused"})
+
+        assert kind(of_action(answered(200, "<html>", readable=False), call=call)) == "unknown"
+
+    def test_a_success_that_cannot_be_read_is_unknown(self) -> None:
+        """Its output is needed."""
+        call = a_ruled({"status": 409, "means": "succeeded"})
+
+        assert kind(of_action(answered(409, "<html>", readable=False), call=call)) == "unknown"
+
+    @pytest.mark.parametrize(
+        ("idempotent", "expected"), [(True, "refused, none"), (False, "unknown")]
+    )
+    def test_a_refusal_after_an_uncertain_attempt(self, *, idempotent: bool, expected: str) -> None:
+        """A tool that honours keys refuses all attempts at once; any other only this one."""
+        call = a_ruled({"status": 404, "means": "refused"}, idempotent=idempotent)
+
+        assert kind(of_action(answered(404), call=call, uncertain=True)) == expected
+
+    @pytest.mark.parametrize("means", ["retry", "unknown"])
+    def test_retry_after_is_kept(self, means: str) -> None:
+        """On whatever status."""
+        verdict = of_action(
+            answered(200, retry_after="7"), call=a_ruled({"status": 200, "means": means})
+        )
+
+        assert isinstance(verdict, TryAgain | Unclear)
+        assert verdict.wait == seconds(7)
+
+    def test_a_compensation_has_rules_of_its_own(self) -> None:
+        """A 404 to a POST that undoes may mean that it is gone."""
+        rules: dict[str, JsonValue] = {"responses": [{"status": 404, "means": "succeeded"}]}
+        call = a_call(COMPENSATION, undo_by="key", compensation=rules)
+
+        assert kind(classify_compensation(call, answered(404), now=T0)) == "done"
+        assert kind(classify_compensation(call, answered(422), now=T0)) == "refused, none"
+
+    def test_late_answers_are_read_by_the_rules_too(self) -> None:
+        """What proves a success, and what a refusal."""
+        call = a_ruled({"status": 409, "means": "succeeded"}, {"status": 200, "means": "refused"})
+
+        assert is_success(call, answered(409, {}))
+        assert is_unreadable_success(call, answered(409, "<html>", readable=False))
+        assert not is_success(call, answered(200, {}))
+        assert is_refusal(call, answered(200, {}))
+        assert not is_refusal(call, answered(409, {}))
+
+
+class TestCallbackCompletion:
+    """A 2xx that only acknowledges."""
+
+    @pytest.mark.parametrize("status", SUCCESSES)
+    def test_any_2xx_acknowledges(self, status: int) -> None:
+        """Its body is what was accepted."""
+        call = a_call(action=CALLS_BACK)
+
+        assert of_action(answered(status, {"job": 1}), call=call) == Acknowledged(
+            accepted={"job": 1}
+        )
+        assert not is_success(call, answered(status, {"job": 1}))
+
+    def test_one_that_cannot_be_read_does_too(self) -> None:
+        """Nothing of it is needed."""
+        call = a_call(action=CALLS_BACK)
+
+        verdict = of_action(answered(200, "<html>", readable=False), call=call)
+
+        assert verdict == Acknowledged(accepted=None)
+        assert not is_unreadable_success(call, answered(200, "<html>", readable=False))
+
+
+class TestClaims:
+    """What a function says in so many words."""
+
+    @pytest.mark.parametrize(
+        ("claim", "uncertain", "call", "expected"),
+        [
+            (Claim.REFUSED, False, KEYED, "refused, none"),
+            (Claim.REFUSED, True, KEYED, "refused, none"),
+            (Claim.REFUSED, True, BARE, "unknown"),
+            (Claim.RETRY, False, KEYED, "again, counted"),
+            (Claim.RETRY, True, BARE, "again, counted"),
+            (Claim.UNKNOWN, False, KEYED, "unknown"),
+        ],
+    )
+    def test_of_an_action(
+        self, claim: Claim, call: Call, expected: str, *, uncertain: bool
+    ) -> None:
+        """As an answer that says the same."""
+        verdict = of_action(Claimed(claim=claim, message="no"), call=call, uncertain=uncertain)
+
+        assert kind(verdict) == expected
+        assert problem_of(verdict) == "no"
+
+    @pytest.mark.parametrize(
+        ("claim", "expected"),
+        [
+            (Claim.REFUSED, "refused, none"),
+            (Claim.RETRY, "again, counted"),
+            (Claim.UNKNOWN, "unknown"),
+        ],
+    )
+    def test_of_a_compensation(self, claim: Claim, expected: str) -> None:
+        """The same."""
+        assert kind(of_compensation(Claimed(claim=claim, message="no"))) == expected
+
+    @pytest.mark.parametrize(
+        ("told", "waits"), [(None, None), (2.5, 2.5), (1e300, 3600), (float("inf"), 3600), (0, 0)]
+    )
+    def test_it_may_say_how_long_to_wait(self, told: float | None, waits: float | None) -> None:
+        """Within an hour."""
+        verdict = of_action(Claimed(claim=Claim.RETRY, message="later", retry_after_seconds=told))
+
+        assert isinstance(verdict, TryAgain)
+        assert verdict.wait == (None if waits is None else seconds(waits))
+
+    def test_only_a_refusal_is_one(self) -> None:
+        """Late, too."""
+        refusals = [claim for claim in Claim if is_refusal(KEYED, Claimed(claim=claim, message=""))]
+
+        assert refusals == [Claim.REFUSED]
+        assert not any(is_success(KEYED, Claimed(claim=claim, message="")) for claim in Claim)

@@ -15,6 +15,7 @@ from tests.e2e.processes import Amends, Child
 from tests.e2e.worlds import World
 
 SAGAS = Path(__file__).with_name("sagas")
+SHIPPED = Path(__file__).parents[2] / "sagas"
 
 
 class Stage:
@@ -42,7 +43,14 @@ class Stage:
         return world
 
     def replica(
-        self, name: str, *, lease: float = 1.0, role: str = "all", database_url: str | None = None
+        self,
+        name: str,
+        *,
+        lease: float = 1.0,
+        role: str = "all",
+        database_url: str | None = None,
+        sagas_dir: Path = SAGAS,
+        public_url: str = "",
     ) -> Amends:
         """A replica, not yet started."""
         amends = Amends(
@@ -52,7 +60,8 @@ class Stage:
             role=role,
             environment={
                 "AMENDS_LEASE_SECONDS": str(lease),
-                "AMENDS_SAGAS_DIR": str(SAGAS),
+                "AMENDS_SAGAS_DIR": str(sagas_dir),
+                "AMENDS_PUBLIC_URL": public_url,
                 "AMENDS_VARS": json.dumps({"world": self._world_url}),
             },
         )

@@ -58,6 +58,16 @@ class Answer:
         return json.loads(self.text)
 
 
+AT_REST = (
+    "completed",
+    "compensated",
+    "partially_compensated",
+    "terminated",
+    "stuck",
+    "paused",
+)
+
+
 class Api:
     """Speaks to whichever of some replicas answers; their URLs may change as they are restarted."""
 
@@ -133,12 +143,14 @@ class Api:
         assert answer.status == 200, f"{answer.status} {answer.text}"
         return answer.json
 
-    async def rested(self, saga: str, *, seconds_max: float = 30.0) -> Any:
-        """A saga once it is final or stuck."""
+    async def rested(
+        self, saga: str, *, seconds_max: float = 30.0, statuses: Sequence[str] = AT_REST
+    ) -> Any:
+        """A saga once it is at rest: final, stuck or paused."""
 
         async def at_rest() -> Any:
             shown = await self.saga(saga)
-            return shown if shown["status"] in {"completed", "compensated", "stuck"} else None
+            return shown if shown["status"] in statuses else None
 
         return await wait_until(at_rest, seconds_max=seconds_max, what=f"saga {saga} to rest")
 

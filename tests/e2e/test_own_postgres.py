@@ -1,7 +1,9 @@
 """Zero set-up: the service with its own Postgres, killed, and started again on the same data."""
 
 import json
+import os
 import shutil
+import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from tests.e2e.load import TRIP, Api
 from tests.e2e.postgres import make_place
 from tests.e2e.processes import Amends, Child
 from tests.e2e.worlds import World, judged, switch
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -47,17 +50,7 @@ async def test_killed_with_its_own_postgres(
 ) -> None:
     """Killed and started again it finds its data and finishes; stopped it stops both."""
     desk = world.client(session)
-    service = Amends(
-        "service",
-        place=place,
-        database_url="",
-        environment={
-            "AMENDS_DATA_DIR": str(place / "data"),
-            "AMENDS_SAGAS_DIR": str(SAGAS),
-            "AMENDS_LEASE_SECONDS": "1",
-            "AMENDS_VARS": json.dumps({"world": world.url}),
-        },
-    )
+    service = _service(place, world)
     postgres = EmbeddedPostgres(place / "data")
     try:
         await service.start()
@@ -90,6 +83,44 @@ async def test_killed_with_its_own_postgres(
     assert "completed" == rested["status"]
     assert rested == read
     assert "" == judged(ledger, {saga: "completed"})
+
+
+async def test_its_own_postgres_killed_under_it(
+    place: Path, world: World, session: aiohttp.ClientSession
+) -> None:
+    """A service whose Postgres is killed starts it again, is ready again, and goes on working."""
+    desk = world.client(session)
+    service = _service(place, world)
+    postgres = EmbeddedPostgres(place / "data")
+    try:
+        await service.start()
+        api = Api(session, service)
+        await api.ready()
+        await switch(
+            desk, {"match": {"step": "hotel"}, "times": 1, "do": {"hold": "after", "name": "h"}}
+        )
+        begun = await api.start("trip", TRIP)
+        await desk.held("h")
+
+        killed = postgres.server_pid()
+        assert killed is not None
+        os.kill(killed, signal.SIGKILL)
+        await desk.release("h")
+        await wait_until(lambda: postgres.server_pid() not in {None, killed}, seconds_max=30)
+        await api.ready()
+        sagas = [begun, await api.start("trip", TRIP)]
+        rested = [await api.rested(saga) for saga in sagas]
+        seconds = await service.stop()
+    finally:
+        service.clean_up()
+    ledger = await desk.ledger(sagas[0])
+    said = service.said()
+
+    assert ["completed", "completed"] == [saga["status"] for saga in rested]
+    assert "" == judged(ledger, {begun: "completed"})
+    assert (0, True) == (service.code, seconds < 30)
+    assert postgres.server_pid() is None
+    assert (1, 1) == (said.count("postgres_lost"), said.count("postgres_restarted"))
 
 
 async def test_what_is_not_as_it_must_be_is_said(place: Path) -> None:
@@ -139,3 +170,18 @@ async def test_a_port_that_is_taken(place: Path, world: World) -> None:
     assert 2 == child.code, child.said()
     assert "AMENDS_PORT" in child.said()
     assert not (place / "data").exists()
+
+
+def _service(place: Path, world: World) -> Amends:
+    """Make a service with its own Postgres in the place."""
+    return Amends(
+        "service",
+        place=place,
+        database_url="",
+        environment={
+            "AMENDS_DATA_DIR": str(place / "data"),
+            "AMENDS_SAGAS_DIR": str(SAGAS),
+            "AMENDS_LEASE_SECONDS": "1",
+            "AMENDS_VARS": json.dumps({"world": world.url}),
+        },
+    )

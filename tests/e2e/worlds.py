@@ -55,16 +55,18 @@ async def count_requests(world: Client) -> int:
     return seen
 
 
-def judged(ledger: Ledger, statuses: dict[str, str]) -> str:
+def judged(ledger: Ledger, statuses: dict[str, str], *, residue_steps: Sequence[str] = ()) -> str:
     """All that is wrong with a run, a line each, by how each saga says that it ended."""
     expectations: dict[str, Expectation] = {}
     for saga, status in statuses.items():
         match status:
-            case "completed" | "compensated":
+            case "completed" | "compensated" | "partially_compensated":
                 expectations[saga] = status
             case _:
                 raise AssertionError(f"saga {saga} ended as {status!r}")
-    return "\n".join(str(violation) for violation in judge(ledger, expectations))
+    return "\n".join(
+        str(violation) for violation in judge(ledger, expectations, residue_steps=residue_steps)
+    )
 
 
 def by_key(ledger: Ledger) -> dict[str, list[Received]]:

@@ -8,14 +8,17 @@ from dataclasses import dataclass
 import asyncpg
 
 from app.clock import Clock
+from app.connectors import MeteredConnector
 from app.core.saga import Saga, SagaStatus
-from app.engine import Engine, Heart
+from app.engine import Engine, Heart, show_gauges
+from app.metrics import Metrics
 from app.store import (
     DEFAULT_TENANT,
     Database,
     Definitions,
     Journal,
     Replica,
+    Tally,
     Writer,
     ensure_tenant,
     fetch_saga,
@@ -26,6 +29,9 @@ from tests.core.builders import a_definition
 from tests.engine.tools import Tools
 from tests.store.place import Place
 from tests.waiting import wait_until
+
+SECRETS = {"bank_key": 's3cr3t "quoted" & more'}
+"""What definitions may name in requests."""
 
 LEASE_SECONDS = 10.0
 """Longer than a busy machine takes its time; tests of the lease itself choose a brief one."""
@@ -38,6 +44,7 @@ class Running(Place):
     engine: Engine
     heart: Heart
     tools: Tools
+    metrics: Metrics
     is_dead: asyncio.Event
 
     async def rest(self, *sagas: Saga, seconds_max: float = 20) -> list[Saga]:
@@ -103,7 +110,9 @@ async def a_replica(
         database, writing, beating = pools
         clock = Clock()
         replica = Replica(beating, clock, role="all", lease_seconds=lease_seconds)
+        metrics = Metrics(version="test")
         writer = Writer(writing)
+        writer.on_flush = metrics.note_commit
         definitions = Definitions(database)
         journal = Journal(
             database=database,
@@ -112,17 +121,23 @@ async def a_replica(
             definitions=definitions,
             clock=clock,
             runs_engine=runs_engine,
+            callbacks_url="http://amends.test/v1/callbacks/",
         )
+        journal.observe(Tally(metrics).observe)
         engine = Engine(
             database=database,
             journal=journal,
             replica=replica,
             definitions=definitions,
-            connector=tools,
+            connector=MeteredConnector(tools, metrics, name="http"),
             clock=clock,
+            callbacks_url="http://amends.test/v1/callbacks/",
+            secrets=SECRETS,
+            metrics=metrics,
             sagas_max=sagas_max,
         )
         heart = Heart(replica, on_revoked=engine.lose_all)
+        show_gauges(metrics, writer=writer, replica=replica, engine=engine)
         async with database.write() as tx:
             tenant = await ensure_tenant(tx, DEFAULT_TENANT)
             await publish(tx, tenant.id, a_definition())
@@ -143,6 +158,7 @@ async def a_replica(
             engine=engine,
             heart=heart,
             tools=tools,
+            metrics=metrics,
             is_dead=asyncio.Event(),
         )
         stack.push_async_callback(running.stop)

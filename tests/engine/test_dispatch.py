@@ -10,8 +10,10 @@ from app.connectors import OutgoingCall
 from app.core.identity import Direction, StepId
 from app.core.json_value import JsonValue
 from app.core.observation import Answered, Observation
+from app.core.requests import HttpRequest
 from app.core.saga import Output, SagaStatus
-from tests.engine.replica import Running, all_completed
+from tests.core.builders import a_definition, a_step
+from tests.engine.replica import SECRETS, Running, all_completed
 from tests.store.place import answered, connected, journal_of
 from tests.waiting import wait_until
 
@@ -61,6 +63,7 @@ async def test_a_call_leaves_only_after_its_intent_is_committed(
         (intent,) = (each for each in json.loads(text)["calls"] if each.get("open"))
         assert (call.step, call.call) == (intent["step"], intent["direction"])
         assert (str(call.key), call.attempt) == (intent["key"], intent["open"]["number"])
+        assert isinstance(call.request, HttpRequest)
         assert call.request.url == intent["request"]["http"]["url"]
         assert (call.request.body or "") == intent["request"]["http"].get("body", {}).get(
             "text", ""
@@ -188,3 +191,35 @@ async def test_odd_answers_are_stored(running: Running, body: JsonValue) -> None
     flight = done.call(StepId("flight"), Direction.ACTION)
     assert flight is not None
     assert Output(value=body) == flight.output
+
+
+async def test_a_secret_is_sent_and_never_stored(
+    running: Running, look: asyncpg.Connection
+) -> None:
+    """What a definition names as a secret is in the request that leaves, and in no row."""
+    step = a_step("flight")
+    step["action"]["http"]["headers"] = {"Authorization": "Bearer ${{ secrets.bank_key }}"}  # type: ignore[index,call-overload] # JSON
+    await running.publish(a_definition(step))
+
+    (done,) = await running.rest(await running.start(version=2))
+
+    assert done.status is SagaStatus.COMPLETED
+    sent = running.tools.sent[0].request
+    assert isinstance(sent, HttpRequest)
+    assert sent.headers == (("Authorization", f"Bearer {SECRETS['bank_key']}"),)
+    rows = await look.fetch("SELECT data::text AS data FROM saga_journal")
+    assert all("s3cr3t" not in row["data"] for row in rows)
+
+
+async def test_a_secret_that_is_missing_is_told_and_tried_again(running: Running) -> None:
+    """Nothing leaves without it; the attempts count, and say what is missing."""
+    step = a_step("flight", action={"retry": {"max_attempts": 2, "initial_delay": "10ms"}})
+    step["action"]["http"]["headers"] = {"Authorization": "${{ secrets.other }}"}  # type: ignore[index,call-overload] # JSON
+    await running.publish(a_definition(step))
+
+    (done,) = await running.rest(await running.start(version=2))
+
+    assert done.status is SagaStatus.COMPENSATED
+    assert done.now.failure is not None
+    assert "'other' is not configured" in done.now.failure.problem.message
+    assert [] == running.tools.sent

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from examples.world import Ledger
+from examples.world import Callback, Ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +47,12 @@ class Client:
         key: str | None = None,
         named: str = "",
         data: bytes | None = None,
+        callback_url: str | None = None,
     ) -> Reply:
         """Send one request; `named` is "saga step call", as many words as there are."""
         headers = {"Content-Type": "application/json"}
+        if callback_url is not None:
+            headers["Amends-Callback-Url"] = callback_url
         if key is not None:
             headers["Idempotency-Key"] = key
         names = ("Amends-Saga", "Amends-Step", "Amends-Call", "Amends-Attempt")
@@ -82,6 +85,18 @@ class Client:
         reply = await self.send("POST", "/world/release", {"name": name})
         released: int = reply.json["released"]
         return released
+
+    async def callbacks(
+        self, count: int, *, saga: str | None = None, key: str | None = None
+    ) -> list[Callback]:
+        """Wait until `count` reports are answered, or found nobody, and list all that were sent."""
+        query = f"?count={count}&wait=20"
+        query += "" if saga is None else f"&saga={saga}"
+        query += "" if key is None else f"&key={key}"
+        reply = await self.send("GET", f"/world/callbacks{query}")
+        found = [Callback(**each) for each in reply.json["callbacks"]]
+        assert sum(each.answered_seq is not None for each in found) >= count, found
+        return found
 
     async def ledger(self, saga: str | None = None) -> Ledger:
         """Read the ledger."""

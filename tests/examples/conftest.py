@@ -7,6 +7,7 @@ import pytest
 
 from examples.world import serving
 from tests.examples.client import Client, client_of
+from tests.examples.listener import Listener, listening
 
 
 @pytest.fixture
@@ -20,3 +21,10 @@ async def world(ledger_path: Path) -> AsyncIterator[Client]:
     """A client of a world of the test's own."""
     async with serving(ledger=ledger_path) as served, client_of(served.url) as client:
         yield client
+
+
+@pytest.fixture
+async def listener() -> AsyncIterator[Listener]:
+    """Somebody to call back."""
+    async with listening() as listens:
+        yield listens

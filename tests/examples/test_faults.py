@@ -1,6 +1,7 @@
 """Faults on the wire: what the client sees, and what happened in the world all the same."""
 
 import asyncio
+import socket
 import time
 import zlib
 from typing import Any
@@ -257,6 +258,66 @@ async def test_a_truncated_answer_ends_early(world: Client) -> None:
         await book(world)
 
     assert await world.effects() == ["F1"]
+
+
+@pytest.mark.parametrize(
+    ("do", "error"),
+    [
+        ({"cut": "body"}, aiohttp.ClientPayloadError),
+        ({"cut": "headers"}, aiohttp.ServerDisconnectedError),
+        # The client tells it by a status that nobody sent, 400.
+        ({"nonsense": "wrong_chunks"}, aiohttp.ClientResponseError),
+    ],
+)
+async def test_an_answer_is_spoilt_on_its_way(
+    world: Client, do: dict[str, object], error: type[Exception]
+) -> None:
+    """An answer that stops in the middle, or is badly chunked, comes after its effect."""
+    await order(world, **do)
+
+    with pytest.raises(error):
+        await book(world)
+
+    assert await world.effects() == ["F1"]
+    again = await book(world)
+    assert (again.status, again.is_replayed) == (201, True)
+
+
+@pytest.mark.parametrize(
+    ("where", "answer"),
+    [
+        ("headers", b"HTTP/1.1 201 Created\r\nContent-Type: appli"),
+        ("body", b'\r\n\r\n{"id": "F1", "'),
+    ],
+)
+async def test_an_answer_is_cut_in_the_middle(world: Client, where: str, answer: bytes) -> None:
+    """What is there of the tool's own answer is true, and the rest never comes."""
+    await order(world, cut=where)
+
+    got = await asyncio.to_thread(raw_book, world.url)
+
+    assert got.endswith(answer)
+
+
+def raw_book(url: str) -> bytes:
+    """Book a flight and return all bytes that come until the other side closes."""
+    request = b'POST /flights HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\n{"city": "Rome"}'
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(request)
+        return b"".join(iter(lambda: connection.recv(65_536), b""))
+
+
+async def test_an_answer_drips(world: Client) -> None:
+    """A dripping answer is the true one, and takes its time for each byte."""
+    await order(world, drip=0.002)
+    begin = time.monotonic()
+
+    reply = await book(world)
+
+    assert (reply.status, reply.json) == (201, {"id": "F1", "city": "Rome"})
+    assert time.monotonic() - begin >= 0.002 * len(reply.body)
+    assert await statuses(world) == [201]
 
 
 async def test_a_redirect_that_is_followed_shows_in_the_ledger(world: Client) -> None:

@@ -107,6 +107,7 @@ async def test_the_summary_counts(world: Client) -> None:
                 "effects_live": 0,
                 "effects_total": 2,
                 "undo_order": ["hotel", "flight"],
+                "callbacks": {},
                 "duplicates": [],
                 "violations": [],
             }

@@ -1,11 +1,13 @@
 """The command: the world as a process, killed and started again."""
 
 import asyncio
+import contextlib
 import json
 import os
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -18,7 +20,9 @@ import pytest
 
 import examples.world
 from examples.world import judge, read_ledger
-from tests.examples.client import Client, client_of
+from tests.examples.client import Client, Reply, client_of
+from tests.examples.listener import Listener
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 README = Path(examples.world.__file__).with_name("README.md")
@@ -131,6 +135,108 @@ async def book(client: Client, key: str) -> bool:
     except aiohttp.ClientError:
         return False
     return reply.status == 201
+
+
+async def charge(client: Client, url: str) -> Reply:
+    """Charge a card and ask to be called back."""
+    return await client.send("POST", "/charges", CHARGE, key="k1", callback_url=url)
+
+
+async def test_a_report_that_is_held_survives_a_kill(ledger_path: Path, listener: Listener) -> None:
+    """What was not told before SIGKILL is held again, and then told; what was told is not."""
+    reports = ["in_progress", {"say": "truth", "hold": "x"}]
+    async with process(ledger_path) as first:
+        await first.client.switch({"do": {"callback": reports}})
+        await charge(first.client, listener.url)
+        await kill_when_held(first)
+
+    async with process(ledger_path) as second:
+        await second.client.held("x")
+        assert listener.outcomes == ["in_progress"]
+        await second.client.release("x")
+        await second.client.callbacks(2)
+        again = await charge(second.client, listener.url)
+
+        assert (again.status, again.is_replayed) == (202, True)
+        assert listener.outcomes == ["in_progress", "succeeded"]
+        assert await second.client.effects() == ["CH1"]
+
+
+async def test_a_report_whose_answer_is_lost_is_sent_again(
+    ledger_path: Path, listener: Listener
+) -> None:
+    """Killed while a report is out, the world sends the same bytes again and acts no more."""
+    listener.silence = asyncio.Event()
+    async with process(ledger_path) as first:
+        await charge(first.client, listener.url)
+        await listener.heard.wait()
+        await first.end(signal.SIGKILL)
+
+    assert [each.answered_seq for each in read_ledger(ledger_path).callbacks] == [None]
+    listener.silence.set()
+    async with process(ledger_path) as second:
+        lost, again = await second.client.callbacks(1)
+
+        assert (lost.answered_seq, again.status, again.attempt) == (None, 200, 2)
+        assert listener.bodies[0] == listener.bodies[1]
+        assert await second.client.effects() == ["CH1"]
+
+
+async def test_a_report_that_was_put_off_survives_a_kill(
+    ledger_path: Path, listener: Listener
+) -> None:
+    """Killed between two tries, the world goes on trying when it is started again."""
+    listener.answers = [503] * 5
+    async with process(ledger_path) as first:
+        await charge(first.client, listener.url)
+        await first.client.callbacks(1)
+        await first.end(signal.SIGKILL)
+
+    listener.answers = []
+    async with process(ledger_path) as second:
+
+        async def is_taken() -> bool:
+            return (await second.client.callbacks(1))[-1].status == 200
+
+        await wait_until(is_taken, what="the report to be taken")
+
+    assert {each.report for each in read_ledger(ledger_path).callbacks} == {0}
+
+
+async def test_what_is_told_is_not_told_again(ledger_path: Path, listener: Listener) -> None:
+    """A world that is started again after all was told tells nothing."""
+    async with process(ledger_path) as first:
+        await charge(first.client, listener.url)
+        await first.client.callbacks(1)
+        await first.end(signal.SIGTERM)
+
+    async with process(ledger_path) as second:
+        await second.client.send("POST", "/cars", ROME, key="k2", callback_url=listener.url)
+        assert [each.key for each in await second.client.callbacks(2)] == ["k1", "k2"]
+
+
+async def test_a_report_is_broken_off_by_a_stop(ledger_path: Path, listener: Listener) -> None:
+    """A world that is told to stop does so, whoever does not answer it."""
+    listener.silence = asyncio.Event()
+    async with process(ledger_path) as running:
+        await charge(running.client, listener.url)
+        await listener.heard.wait()
+
+        assert await running.end(signal.SIGTERM) == 0
+
+
+def test_a_ledger_of_another_version_is_refused(ledger_path: Path) -> None:
+    """A file that an older world made ends the command with status 2 and says what to do."""
+    with contextlib.closing(sqlite3.connect(ledger_path)) as connection:
+        connection.execute("CREATE TABLE requests (seq INTEGER PRIMARY KEY)")
+
+    command = ["-m", "examples.world", "--port", "0", "--ledger", str(ledger_path)]
+    ended = subprocess.run(
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert ended.returncode == 2
+    assert "has version 0 of the ledger, not 2: take a new file" in ended.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

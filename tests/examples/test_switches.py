@@ -94,9 +94,14 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         {"do": {"answer": {}}},
         {"do": {"delay": float("nan")}},
         "fail",
+        {"do": {"callback": "never", "acts": "soon"}},
+        {"do": {"callback": ["maybe", {"to": "mars", "hold": 7, "with": 3, "x": 1}, 7]}},
+        {"do": {"callback": ["truth", {"before": True}]}},
+        {"do": {"drip": -1, "cut": "tail"}},
+        {"resource": "cars", "shown_after_queries": 1.5, "calls_back": 1},
     )
 
-    assert sorted(path for path, _ in found) == [
+    assert sorted({path for path, _ in found}, key=in_order) == [
         "$[0].do.fail",
         "$[0].match.method",
         "$[0].match.verb",
@@ -117,7 +122,26 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         "$[7].do.answer",
         "$[8].do.delay",
         "$[9]",
+        "$[10].do.acts",
+        "$[10].do.callback",
+        "$[11].do.callback[0].say",
+        "$[11].do.callback[1]",
+        "$[11].do.callback[1].hold",
+        "$[11].do.callback[1].to",
+        "$[11].do.callback[1].x",
+        "$[11].do.callback[2]",
+        "$[12].do",
+        "$[13].do.cut",
+        "$[13].do.drip",
+        "$[14].calls_back",
+        "$[14].shown_after_queries",
     ]
+
+
+def in_order(path: str) -> tuple[int, str]:
+    """Sort by the number of the switch, and then by its field."""
+    number, _, rest = path.removeprefix("$[").partition("]")
+    return int(number), rest
 
 
 @pytest.mark.parametrize(
@@ -127,6 +151,8 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         ({"hold": "before"}, "a hold needs a name to be released by"),
         ({"delay": 1, "effect": True}, "unknown field; known are"),
         ({"nonsense": "poem"}, "expected one of bad_json, bad_utf8"),
+        ({"callback": "never"}, "expected a list of reports, [] for never"),
+        ({"callback": ["no"]}, "expected one of failed, in_progress, succeeded, truth, not 'no'"),
     ],
 )
 def test_a_complaint_says_what_would_do(do: dict[str, object], message: str) -> None:
@@ -172,6 +198,6 @@ def test_the_readme_shows_faults_that_exist() -> None:
     readme = Path(examples.world.__file__).with_name("README.md").read_text(encoding="utf-8")
     shown = re.findall(r"^\| `(\{.*?\})` \|", readme, re.MULTILINE)
 
-    assert len(shown) == 10
+    assert len(shown) == 14
     for do in shown:
         switches({"do": json.loads(do)})

@@ -81,7 +81,9 @@ class Runner:
             at=self._at,
             entry_id=EntryId(UUID(int=number)),
             seed=number,
-            reporter=Reporter(incarnation=ME, may_open=True, send_until=until),
+            reporter=Reporter(
+                incarnation=ME, may_open=True, send_until=until, callbacks_url="http://amends/"
+            ),
             fact=fact,
         )
         entry = decide(self._definition, self._saga, event)

@@ -4,21 +4,25 @@ from pathlib import Path
 
 import pytest
 
-from app.core.definition import Definition, OnUnknown
+from app.core.definition import Definition, HttpTemplate, OnUnknown
 from app.core.expressions import Scope
+from app.core.identity import Direction
 from app.core.json_value import JsonValue
 from app.core.language import canonical_bytes, warnings
 from app.schemas import check_input, load_definition, read_document
 from examples.world.routes import Nowhere, route
 
 FOLDER = Path(__file__).resolve().parents[2] / "sagas"
-FILES = sorted(FOLDER.iterdir())
+FILES = sorted(FOLDER.glob("*.yaml"))
+
+KNOWN_WARNINGS = {"book_trip_in_parallel": ["steps[4]"]}
+"""A mail that is optional, irreversible, and asked for once."""
 
 WORLD = Scope(
     {
         "vars": {"world": "http://world.test"},
         "input": {"old_flight": "F1"},
-        "action": {"output": {"id": "F2"}},
+        "action": {"output": {"id": "F2"}, "key": "00000000-0000-0000-0000-000000000001"},
     }
 )
 
@@ -31,17 +35,26 @@ def load(name: str) -> Definition:
 
 def test_there_are_definitions() -> None:
     """What is shipped is what the documentation names."""
-    assert [path.name for path in FILES] == ["book_trip.yaml", "move_booking.yaml", "rent_car.yaml"]
+    assert [path.stem for path in FILES] == [
+        "book_trip",
+        "book_trip_by_callback",
+        "book_trip_in_parallel",
+        "fulfil_order",
+        "move_booking",
+        "onboard_customer",
+        "rent_car",
+        "rent_car_in_python",
+    ]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_shipped_definition_is_valid(path: Path) -> None:
-    """It has the name of its file, and nothing to warn of."""
+    """It has the name of its file, and nothing to warn of but what its comments tell."""
     definition = load(path.stem)
 
     assert definition.name == path.stem
     assert definition.description
-    assert warnings(definition) == []
+    assert [fault.path for fault in warnings(definition)] == KNOWN_WARNINGS.get(path.stem, [])
     assert canonical_bytes(definition.document)
 
 
@@ -49,7 +62,10 @@ def test_a_shipped_definition_is_valid(path: Path) -> None:
 def test_a_shipped_definition_calls_what_the_world_has(path: Path) -> None:
     """Every request of it is one that the example world knows."""
     for step in load(path.stem).steps:
-        for call in (step.action, step.compensation):
+        for direction in Direction:
+            call = step.find_call(direction)
+            if call is None or not isinstance(call.request, HttpTemplate):
+                continue
             url = call.request.url.render(WORLD)
             assert isinstance(url, str)
             assert url.startswith("http://world.test/")
@@ -80,4 +96,4 @@ def test_a_tool_without_keys_is_asked_once() -> None:
 
     assert fee.action.on_unknown is OnUnknown.GIVE_UP
     assert not fee.action.may_be_asked_again
-    assert ("action", "key") in fee.compensation.request.references
+    assert ("action", "key") in fee.call(Direction.COMPENSATION).request.references

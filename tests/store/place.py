@@ -173,6 +173,7 @@ async def a_place(
                 definitions=definitions,
                 clock=clock,
                 runs_engine=runs_engine,
+                callbacks_url="http://amends.test/v1/callbacks/",
             ),
         )
 

@@ -1,7 +1,6 @@
 """The journal of a saga: page by page, or as a stream that goes on until the saga is over."""
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
@@ -15,13 +14,11 @@ from app.api.documentation import (
     merged,
     problem_responses,
 )
-from app.api.headers import EVENT_STREAM, prefers_stream
+from app.api.headers import EVENT_STREAM, last_event_id, prefers_stream
 from app.api.identifiers import saga_id_of
 from app.api.queries import read_query
 from app.api.replies import reply
 from app.api.surroundings import SagaPath, context_of
-from app.api.validation import validated
-from app.core.errors import InvalidRequest
 from app.core.identity import SagaId
 from app.operations import Context, get_saga, list_events, stream_events
 from app.schemas.event_view import show_event
@@ -58,9 +55,9 @@ async def list_saga_events(request: Request, saga_id: SagaPath) -> Response:
     """
     query = read_query(request, EventQuery)
     context, known_id = context_of(request), saga_id_of(saga_id)
+    last_seen = last_event_id(request)
     if prefers_stream(request):
-        last_seen = request.headers.get("last-event-id")
-        after = query.after if last_seen is None else _read_seq(last_seen)
+        after = query.after if last_seen is None else last_seen
         return await _stream(context, known_id, after=after)
     entries = await list_events(context, known_id, after=query.after, limit=query.limit + 1)
     shown = entries[: query.limit]
@@ -88,11 +85,3 @@ async def _events(context: Context, saga_id: SagaId, *, after: int) -> AsyncIter
         event = show_event(entry)
         head = f"id: {event.seq}\nevent: {event.type}\ndata: ".encode()
         yield head + to_json(event) + b"\n\n"
-
-
-def _read_seq(last_event_id: str) -> int:
-    try:
-        return validated(EventQuery, {"after": last_event_id}).after
-    except InvalidRequest as error:
-        faults = [replace(fault, path="Last-Event-ID") for fault in error.faults]
-        raise InvalidRequest(faults) from error

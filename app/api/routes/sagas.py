@@ -1,4 +1,4 @@
-"""Sagas: start, list, get, and tell them something."""
+"""Sagas: start, list and get them."""
 
 from fastapi import APIRouter, Request, Response
 
@@ -18,28 +18,25 @@ from app.api.headers import etag_of, idempotency_key, is_known, wait_seconds
 from app.api.identifiers import saga_id_of
 from app.api.pages import read_saga_cursor, saga_cursor
 from app.api.queries import read_query
-from app.api.replies import reply
-from app.api.surroundings import SagaPath, actor_of, context_of
+from app.api.replies import reply, reply_saga
+from app.api.surroundings import SagaPath, context_of
 from app.core.errors import StoreUnavailable
 from app.operations import (
     Context,
     Detail,
     StartRequest,
-    cancel_saga as cancel,
     find_sagas,
     get_rested_saga,
     get_saga as fetch_saga,
-    retry_saga as retry,
     start_saga as start,
 )
-from app.schemas.saga_view import needs_attention, show_failure, show_reference, show_saga
+from app.schemas.saga_view import needs_attention, show_failure, show_reference
 from app.schemas.sagas import (
     SagaPage,
     SagaQuery,
     SagaResponse,
     SagaSummary,
     StartSagaRequest,
-    VerbRequest,
 )
 from app.store import Filter, Head, Started
 
@@ -70,7 +67,7 @@ async def start_saga(request: Request) -> Response:
     """Once this has answered, the saga is stored, and crashes do not stop it.
 
     With an `Idempotency-Key` it may be sent again as often as one likes: it starts one saga. With
-    `Prefer: wait=20` the answer is held until the saga is at rest: final, or stuck.
+    `Prefer: wait=20` the answer is held until the saga is at rest: final, stuck or paused.
     """
     key = idempotency_key(request)
     body = await read_body(request, StartSagaRequest)
@@ -96,7 +93,7 @@ async def start_saga(request: Request) -> Response:
         headers["Idempotent-Replayed"] = "true"
     has_come_to_rest = seconds is not None and detail.saga.status.is_at_rest
     status = 200 if started.is_replay or has_come_to_rest else 202
-    return _reply(detail, status=status, waited=seconds, headers=headers)
+    return reply_saga(detail, status=status, waited=seconds, headers=headers)
 
 
 @router.get(
@@ -142,7 +139,7 @@ async def list_sagas(request: Request) -> Response:
 async def get_saga(request: Request, saga_id: SagaPath) -> Response:
     """The saga with all its steps, in the order of its definition.
 
-    With `Prefer: wait=20` the answer is held until the saga is at rest: final, or stuck.
+    With `Prefer: wait=20` the answer is held until the saga is at rest: final, stuck or paused.
     """
     seconds = wait_seconds(request)
     context, known_id = context_of(request), saga_id_of(saga_id)
@@ -156,51 +153,7 @@ async def get_saga(request: Request, saga_id: SagaPath) -> Response:
         detail = rested
     if is_known(etag_of(detail.saga.seq), request):
         return Response(status_code=304, headers={"ETag": etag_of(detail.saga.seq)})
-    return _reply(detail, waited=seconds)
-
-
-@router.post(
-    "/{saga_id}/cancel",
-    operation_id="cancel_saga",
-    summary="Undo a saga",
-    status_code=202,
-    response_model=SagaResponse,
-    responses={
-        202: {"description": "It will be undone, or is already.", "headers": SAGA_HEADERS},
-        **problem_responses(400, 404, 409, 413, 415, 422),
-    },
-    openapi_extra=describe_body(VerbRequest),
-)
-async def cancel_saga(request: Request, saga_id: SagaPath) -> Response:
-    """No further step is begun; what may have happened is undone, in reverse.
-
-    Asking again changes nothing. A saga that is over cannot be cancelled: 409 says what can be done
-    instead.
-    """
-    reason = (await read_body(request, VerbRequest)).reason
-    context, known_id = context_of(request), saga_id_of(saga_id)
-    detail = await cancel(context, known_id, actor=actor_of(request), reason=reason)
-    return _reply(detail, status=202)
-
-
-@router.post(
-    "/{saga_id}/retry",
-    operation_id="retry_saga",
-    summary="Let a stuck saga go on",
-    status_code=202,
-    response_model=SagaResponse,
-    responses={
-        202: {"description": "It goes on, with fresh attempts.", "headers": SAGA_HEADERS},
-        **problem_responses(400, 404, 409, 413, 415, 422),
-    },
-    openapi_extra=describe_body(VerbRequest),
-)
-async def retry_saga(request: Request, saga_id: SagaPath) -> Response:
-    """For when a person has mended what it was stuck at. 409 if it is not stuck."""
-    reason = (await read_body(request, VerbRequest)).reason
-    context, known_id = context_of(request), saga_id_of(saga_id)
-    detail = await retry(context, known_id, actor=actor_of(request), reason=reason)
-    return _reply(detail, status=202)
+    return reply_saga(detail, waited=seconds)
 
 
 async def _rested(
@@ -221,19 +174,6 @@ async def _rested(
         return await while_connected(request, waiting)
     except StoreUnavailable:
         return detail
-
-
-def _reply(
-    detail: Detail,
-    *,
-    status: int = 200,
-    waited: int | None = None,
-    headers: dict[str, str] | None = None,
-) -> Response:
-    headers = {**(headers or {}), "ETag": etag_of(detail.saga.seq)}
-    if waited is not None:
-        headers["Preference-Applied"] = f"wait={waited}"
-    return reply(show_saga(detail.saga, detail.definition), status=status, headers=headers)
 
 
 def _summarize(head: Head) -> SagaSummary:

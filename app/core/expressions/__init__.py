@@ -37,6 +37,7 @@ from app.core.expressions.templates import (
     Scope,
     Template,
     compile_template,
+    expressions_in,
 )
 
 __all__ = [
@@ -46,4 +47,5 @@ __all__ = [
     "Scope",
     "Template",
     "compile_template",
+    "expressions_in",
 ]

@@ -72,6 +72,11 @@ class Template:
     node: "_Node"
     references: frozenset[Names]
 
+    @property
+    def is_one_expression(self) -> bool:
+        """Whether it is one expression and nothing else, so that its value keeps its type."""
+        return isinstance(self.node, _Alone | _Faulty)
+
     def render(self, scope: Scope) -> JsonValue:
         """Fill it in.
 
@@ -104,6 +109,11 @@ def compile_template(
     compiler = _Compiler(roots, encode)
     node = compiler.compile(value, path, 0)
     return Template(node=node, references=frozenset(compiler.references)), compiler.faults
+
+
+def expressions_in(text: str) -> list[str]:
+    """The sources of the expressions that a text holds, in order."""
+    return [part.source for part in split(text)[0] if isinstance(part, Hole)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +181,7 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class _Faulty:
-    """A string that could not be compiled."""
+    """A string that could not be compiled, and so might have been anything."""
 
     fault: InvalidExpression
 

@@ -22,7 +22,7 @@ _UNITS = {
 }
 _TICK = dt.timedelta(microseconds=1)
 # At most 15 digits before the point: enough for a year of microseconds, and cheap to compute with.
-_SYNTAX = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)")
+SYNTAX = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)")
 
 
 def parse_duration(text: str) -> dt.timedelta | None:
@@ -31,7 +31,7 @@ def parse_duration(text: str) -> dt.timedelta | None:
     Rounded to the microsecond. ``timedelta.max`` stands for whatever is longer than a
     ``timedelta`` can be.
     """
-    match = _SYNTAX.fullmatch(text)
+    match = SYNTAX.fullmatch(text)
     if match is None:
         return None
     number, unit = match.groups()

@@ -1,12 +1,13 @@
-"""The ``http`` part of a call: from its fields to an ``HttpTemplate``, or to all its faults."""
+"""The ``http`` connector: from the fields of a request to an ``HttpTemplate``, or to its faults."""
 
 import re
 
 from app.core.definition import HttpTemplate
 from app.core.expressions import Encoding, Template
-from app.core.faults import shown
-from app.core.language.fields import Field, read_fields
-from app.core.language.references import Place, compile_field
+from app.core.language.kinds import AnyTemplate, Choice, Templates, TextTemplate
+from app.core.language.places import Place
+from app.core.language.references import compile_field, compile_text
+from app.core.language.shapes import Excluding, Fields, Member, Shape
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
@@ -35,66 +36,85 @@ RESERVED_HEADERS = frozenset(
 )
 """In lower case. So is every name that begins with ``amends-``."""
 
-_FIELDS = ("method", "url", "headers", "json", "body")
-_BODILESS = frozenset({"GET", "HEAD"})
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")  # RFC 9110 section 5.6.2
+_HEADERS = Templates(
+    value=TextTemplate(),
+    noun="header",
+    names=re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"),  # RFC 9110 section 5.6.2
+    names_accepted="letters, digits and any of !#$%&'*+-.^_`|~",
+    most=HEADERS_MAX,
+    accepted="an object from header names to text",
+)
+
+HTTP = Shape(
+    name="http",
+    says="An HTTP request. It carries Idempotency-Key, and what names the saga and the attempt.",
+    members={
+        "method": Member(kind=Choice(METHODS), says="The method.", is_required=True),
+        "url": Member(
+            kind=TextTemplate(),
+            says="The URL. Values of expressions are percent-encoded for their place; one that "
+            "is null, missing or empty is an error, and nothing is sent.",
+            is_required=True,
+            accepted="an absolute http or https URL",
+        ),
+        "headers": Member(
+            kind=_HEADERS,
+            says="Further headers. Idempotency-Key, traceparent, all of Amends-*, and those that "
+            "frame the message are set by the service.",
+        ),
+        "json": Member(kind=AnyTemplate(), says="The body, as JSON."),
+        "body": Member(kind=TextTemplate(), says="The body, as text."),
+    },
+    rules=(
+        Excluding(
+            name="json",
+            values=None,
+            others=("body",),
+            message="'json' and 'body' exclude each other",
+            accepted="one of them, or none",
+        ),
+        Excluding(
+            name="method",
+            values=("GET", "HEAD"),
+            others=("json", "body"),
+            message="a {value} request has no body",
+            accepted="parameters in the URL",
+        ),
+    ),
+)
 
 
-def read_http(at: Field, place: Place) -> HttpTemplate | None:
-    """Read an ``http`` object; None if no request could be made of it.
+def read_http(fields: Fields, place: Place) -> HttpTemplate | None:
+    """Read a request; None if none could be made of it.
 
     Args:
-        at: the object.
+        fields: of shape ``HTTP``.
         place: what its expressions may refer to.
     """
-    fields = read_fields(at, _FIELDS)
-    if fields is None:
-        return None
-    method_at = fields.require("method", accepted=f"one of: {', '.join(METHODS)}")
-    method = method_at.choice(METHODS, fallback="")
-    url_at = fields.require("url", accepted="an absolute http or https URL")
-    url = _read_text(url_at, place, encode=Encoding.URL)
-    headers = _read_headers(fields.find("headers"), place)
-    json_at, body_at = fields.find("json"), fields.find("body")
-    json = compile_field(json_at, place) if json_at.is_given else None
-    body = _read_text(body_at, place, encode=Encoding.TEXT)
-    if json_at.is_given and body_at.is_given:
-        body_at.fault("'json' and 'body' exclude each other", accepted="one of them, or none")
-    for content in (json_at, body_at):
-        if content.is_given and method in _BODILESS:
-            content.fault(f"a {method} request has no body", accepted="parameters in the URL")
+    method = fields.choice("method")
+    url = compile_text(fields.find("url"), place, encoding=Encoding.URL)
+    headers = _read_headers(fields, place)
+    json = fields.find("json")
+    content = compile_field(json, place) if json.is_given else None
+    body = compile_text(fields.find("body"), place)
     if not method or url is None:
         return None
-    return HttpTemplate(method=method, url=url, headers=headers, json=json, body=body)
+    return HttpTemplate(method=method, url=url, headers=headers, json=content, body=body)
 
 
-def _read_text(at: Field, place: Place, *, encode: Encoding) -> Template | None:
-    """A template that is written as text: its author sees the very characters that are sent."""
-    if isinstance(at.value, str):
-        return compile_field(at, place, encode=encode)
-    at.text(fallback="")
-    return None
-
-
-def _read_headers(at: Field, place: Place) -> tuple[tuple[str, Template], ...]:
-    members = at.members(accepted="an object from header names to text") or {}
-    if len(members) > HEADERS_MAX:
-        at.fault(f"there are {len(members)} headers", accepted=f"at most {HEADERS_MAX} headers")
+def _read_headers(fields: Fields, place: Place) -> tuple[tuple[str, Template], ...]:
     headers: list[tuple[str, Template]] = []
     seen: set[str] = set()
-    for name, member in members.items():
+    for name, member in _HEADERS.read(fields.find("headers")).items():
         lower = name.lower()
-        if _TOKEN.fullmatch(name) is None:
-            accepted = "letters, digits and any of !#$%&'*+-.^_`|~"
-            member.fault(f"{shown(name)} is not a header name", accepted=accepted)
-        elif lower in RESERVED_HEADERS or lower.startswith("amends-"):
+        if lower in RESERVED_HEADERS or lower.startswith("amends-"):
             accepted = "any header that the service does not set itself"
             member.fault(f"the header {name!r} is set by the service", accepted=accepted)
         elif lower in seen:
             message = f"the header {name!r} is here twice: case does not tell headers apart"
             member.fault(message, accepted="each header once")
         seen.add(lower)
-        value = _read_text(member, place, encode=Encoding.HEADER)
+        value = compile_text(member, place, encoding=Encoding.HEADER)
         if value is not None:
             headers.append((name, value))
     return tuple(headers)

@@ -8,7 +8,8 @@ import pytest
 from app.core.errors import Fault, InvalidDefinition
 from app.core.faults import DEPTH_MAX, FAULTS_MAX
 from app.core.json_value import JsonValue
-from app.core.language.document import EXPRESSIONS_MAX, STEPS_MAX, parse_definition
+from app.core.language.document import EXPRESSIONS_MAX, parse_definition
+from app.core.language.steps import STEPS_MAX
 from tests.core.language.documents import (
     ACTION,
     COMPENSATION,
@@ -22,9 +23,19 @@ from tests.core.language.documents import (
 )
 
 TOP_FIELDS = "the fields amends, name, description, input, deadline, defaults, steps, output"
-STEP_FIELDS = "the fields id, action, compensation"
-ACTION_FIELDS = "the fields http, idempotent, on_unknown, timeout, retry, key_lifetime, late_window"
-COMPENSATION_FIELDS = "the fields http, idempotent, timeout, retry, key_lifetime, late_window"
+STEP_FIELDS = (
+    "the fields id, needs, when, action, verify, compensation, read_only, irreversible, pivot, "
+    "optional, default"
+)
+ACTION_FIELDS = (
+    "the fields http, python, idempotent, on_unknown, completion, responses, "
+    "timeout, retry, key_lifetime, late_window"
+)
+COMPENSATION_FIELDS = (
+    "the fields http, python, idempotent, completion, responses, verify, "
+    "timeout, retry, key_lifetime, late_window"
+)
+VERIFY_FIELDS = "the fields http, python, timeout, retry, done, none, output"
 HTTP_FIELDS = "the fields method, url, headers, json, body"
 RETRY_FIELDS = "the fields max_attempts, initial_delay, backoff, max_delay, max_elapsed"
 LIMIT_FIELDS = "the fields timeout, retry, key_lifetime, late_window"
@@ -141,7 +152,10 @@ FAULTS: Sequence[tuple[Place, object, str, str, str]] = [
         MISSING,
         "steps[1].compensation",
         "'compensation' is missing",
-        "a call that undoes the action",
+        (
+            "a call that undoes the action; or 'read_only: true' if there is nothing to undo, or "
+            "'irreversible: true' if it cannot be undone"
+        ),
     ),
     (
         COMPENSATION,
@@ -150,32 +164,13 @@ FAULTS: Sequence[tuple[Place, object, str, str, str]] = [
         "null is not an object",
         f"an object with {COMPENSATION_FIELDS}",
     ),
-    *(
-        (
-            ("steps", 1, name),
-            value,
-            f"steps[1].{name}",
-            f"{name!r} is not supported in this release",
-            STEP_FIELDS,
-        )
-        for name, value in {
-            "needs": [],
-            "when": "${{ true }}",
-            "read_only": True,
-            "irreversible": True,
-            "pivot": True,
-            "optional": True,
-            "default": None,
-            "verify": {},
-        }.items()
-    ),
     # A call.
     (
         ACTION,
         {"idempotent": True},
         "steps[1].action",
         "the call has no connector",
-        "exactly one: http",
+        "exactly one: http, python",
     ),
     *(
         (
@@ -185,17 +180,7 @@ FAULTS: Sequence[tuple[Place, object, str, str, str]] = [
             f"{name!r} is a connector that is not supported yet",
             ACTION_FIELDS,
         )
-        for name in ("python", "mcp", "worker", "saga", "sleep", "approval")
-    ),
-    *(
-        (
-            (*ACTION, name),
-            {},
-            f"steps[1].action.{name}",
-            f"{name!r} is not supported in this release",
-            ACTION_FIELDS,
-        )
-        for name in ("responses", "completion", "verify")
+        for name in ("mcp", "worker", "saga", "sleep", "approval")
     ),
     (
         (*ACTION, "idempotnet"),
@@ -216,7 +201,7 @@ FAULTS: Sequence[tuple[Place, object, str, str, str]] = [
         "giveup",
         "steps[1].action.on_unknown",
         "'giveup' is not accepted here; did you mean 'give_up'?",
-        "one of: resend, give_up",
+        "one of: resend, verify, give_up",
     ),
     (
         (*COMPENSATION, "on_unknown"),
