@@ -22,6 +22,7 @@ class SagaRequested:
     Attributes:
         deadline: overrides the definition's.
         key_seed: the saga's idempotency keys follow from it (``derive_key_seed``).
+        forward_only: it has no way back: a step that gives up leaves it stuck, and a person helps.
     """
 
     id: SagaId
@@ -33,6 +34,7 @@ class SagaRequested:
     business_key: str | None
     labels: Mapping[str, str]
     deadline: dt.timedelta | None
+    forward_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

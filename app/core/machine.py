@@ -152,6 +152,7 @@ def _start(definition: Definition, event: Event, fact: SagaRequested) -> Entry:
         attention=False,
         finished_at=None,
         weight_bytes=0,
+        forward_only=fact.forward_only,
     )
     facts = _facts(event)
     unborn = Saga(facts=facts, seq=0, entry_id=event.entry_id, updated_at=event.at, now=now)

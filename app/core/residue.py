@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.core.definition import Definition, Step
-from app.core.identity import Direction, StepId
+from app.core.identity import Direction, SagaId, StepId
 from app.core.saga import CallState, CallStatus, Effect, Saga, SagaStatus, Settling
 
 
@@ -25,11 +25,16 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residue:
-    """One step's effect that a saga which is over has left, against its purpose."""
+    """One step's effect that a saga which is over has left, against its purpose.
+
+    Attributes:
+        undone_by: the saga that undoes it after all; None if none was asked to.
+    """
 
     step: StepId
     effect: Effect
     why: Why
+    undone_by: SagaId | None = None
 
 
 def live_steps(definition: Definition, saga: Saga) -> Iterator[tuple[Step, CallState]]:
@@ -57,6 +62,7 @@ def list_residue(definition: Definition, saga: Saga) -> list[Residue]:
     """What a saga that is over has left; of a completed one only what it should not have."""
     if not saga.status.is_final:
         return []
+    undone_by = dict(saga.now.undone_by)
     found: list[Residue] = []
     for step, action in live_steps(definition, saga):
         undo = saga.call(step.id, Direction.COMPENSATION)
@@ -64,7 +70,8 @@ def list_residue(definition: Definition, saga: Saga) -> list[Residue]:
         effect = Effect.UNKNOWN if in_doubt else action.effect
         why = _why(saga, step, action, undo)
         if why is not None:
-            found.append(Residue(step=step.id, effect=effect, why=why))
+            other = undone_by.get(step.id)
+            found.append(Residue(step=step.id, effect=effect, why=why, undone_by=other))
     return found
 
 

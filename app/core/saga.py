@@ -360,6 +360,7 @@ class Conclusion:
         pause: set exactly while the status is paused.
         pending: what is to happen as soon as it can.
         forward_only: the pivot is done: nothing is undone any more.
+        undone_by: steps whose effect was found after the end, each with the saga that undoes it.
         output: of a completed saga.
         attention: a person should look, though nothing waits for it.
         finished_at: when it became final.
@@ -378,6 +379,7 @@ class Conclusion:
     pause: Pause | None = None
     pending: Pending | None = None
     forward_only: bool = False
+    undone_by: tuple[tuple[StepId, SagaId], ...] = ()
 
     @property
     def phase(self) -> SagaStatus:

@@ -10,7 +10,7 @@ from app.core.language.durations import format_duration
 from app.core.rendering import JSON_TYPE, render_request, undo_roots
 from app.core.requests import FunctionRequest, HttpRequest, Request
 from app.core.saga import Saga
-from app.core.secrets import as_template
+from app.core.secrets import as_template, mark
 
 _PASSES = (401, 403, 409, 423)
 """Refusals that are retried of an undo; see ``outcome``."""
@@ -30,8 +30,9 @@ def undo_document(definition: Definition, saga: Saga, step: Step) -> JsonValue:
     action = saga.call(step.id, Direction.ACTION)
     assert action is not None, step.id
     call = step.call(Direction.COMPENSATION)
-    # The action's key stands in for one that does not exist yet.
-    roots = undo_roots(action, key=action.key, callback_url="", failure=saga.now.failure)
+    # The action's key stands in for one that does not exist yet, and so does a mark for the URL.
+    url = _url_mark(saga)
+    roots = undo_roots(action, key=action.key, callback_url=url, failure=saga.now.failure)
     request = render_request(call.request, saga, roots)
     return {
         "amends": 1,
@@ -43,10 +44,13 @@ def undo_document(definition: Definition, saga: Saga, step: Step) -> JsonValue:
                 # What it does is an undo: there is nothing to go back to.
                 "irreversible": True,
                 "action": {
-                    **_connector(request, saga.facts.key_seed),
+                    **_connector(request, saga),
+                    **_completion(call),
                     "idempotent": True,
                     "timeout": format_duration(call.timeout),
                     "retry": _retry(call),
+                    "key_lifetime": format_duration(call.key_lifetime),
+                    "late_window": format_duration(call.late_window),
                     "responses": [*_own_rules(definition, step), *_rules(call)],
                 },
             }
@@ -54,34 +58,46 @@ def undo_document(definition: Definition, saga: Saga, step: Step) -> JsonValue:
     }
 
 
-def _connector(request: Request, key_seed: bytes) -> dict[str, JsonValue]:
+def _completion(call: Call) -> dict[str, JsonValue]:
+    if call.callback is None:
+        return {}
+    return {"completion": {"callback": {"within": format_duration(call.callback.within)}}}
+
+
+def _url_mark(saga: Saga) -> str:
+    """What stands for the URL of a callback that does not exist yet; no encoding changes it."""
+    return mark("callback.url", key_seed=saga.facts.key_seed)
+
+
+def _connector(request: Request, saga: Saga) -> dict[str, JsonValue]:
     match request:
         case FunctionRequest():
             arguments = json.loads(request.arguments)
-            literal = _literal(arguments, key_seed)
+            literal = _literal(arguments, saga)
             return {"python": {"function": request.function, "arguments": literal}}
         case HttpRequest():
             http: dict[str, JsonValue] = {
                 "method": request.method,
-                "url": _literal(request.url, key_seed),
-                "headers": {name: _literal(value, key_seed) for name, value in request.headers},
+                "url": _literal(request.url, saga),
+                "headers": {name: _literal(value, saga) for name, value in request.headers},
             }
             if request.body is not None and request.content_type == JSON_TYPE:
-                http["json"] = _literal(json.loads(request.body), key_seed)
+                http["json"] = _literal(json.loads(request.body), saga)
             elif request.body is not None:
-                http["body"] = _literal(request.body, key_seed)
+                http["body"] = _literal(request.body, saga)
             return {"http": http}
 
 
-def _literal(value: JsonValue, key_seed: bytes) -> JsonValue:
+def _literal(value: JsonValue, saga: Saga) -> JsonValue:
     """A template that renders to a value: data are never evaluated, secrets are named again."""
     match value:
         case str():
-            return as_template(value, key_seed=key_seed)
+            text = as_template(value, key_seed=saga.facts.key_seed)
+            return text.replace(_url_mark(saga), "${{ callback.url }}")
         case list():
-            return [_literal(each, key_seed) for each in value]
+            return [_literal(each, saga) for each in value]
         case dict():
-            return {name: _literal(each, key_seed) for name, each in value.items()}
+            return {name: _literal(each, saga) for name, each in value.items()}
         case _:
             return value
 

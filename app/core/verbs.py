@@ -59,10 +59,11 @@ NAMES: Mapping[type[Fact], str] = {
 }
 
 
-def possible_verbs(saga: Saga) -> tuple[str, ...]:
+def possible_verbs(definition: Definition, saga: Saga) -> tuple[str, ...]:
     """The verbs that the saga allows now; some of them for some steps only."""
     now = saga.now
-    if now.pending is not None and now.pending.wish is Wish.TERMINATE:
+    is_ending = now.pending is not None and now.pending.wish is Wish.TERMINATE
+    if is_ending and not saga.status.is_final:
         return ()
     backward_now = now.phase is SagaStatus.COMPENSATING
     undoing = () if now.forward_only else ("cancel",)
@@ -77,7 +78,8 @@ def possible_verbs(saga: Saga) -> tuple[str, ...]:
             skipping = ("skip",) if on_a_step and backward_now else ()
             return ("retry", *resolving, *skipping, *undoing, "terminate")
         case SagaStatus.COMPENSATED | SagaStatus.PARTIALLY_COMPENSATED | SagaStatus.TERMINATED:
-            return ("undo",) if now.attention else ()
+            undoable = any(may_undo(definition, saga, step) for step in definition.steps)
+            return ("undo",) if undoable else ()
         case SagaStatus.COMPLETED:
             return ()
 
@@ -232,17 +234,24 @@ def undo(turn: Turn) -> Told:
     _check_allowed(turn)
     if not may_undo(turn.definition, turn.saga, turn.definition.step(fact.step)):
         raise _refusal(turn, turn.saga)
-    turn.conclude(attention=False)
+    turn.conclude(undone_by=(*turn.saga.now.undone_by, (fact.step, fact.saga)))
+    found = list_residue(turn.definition, turn.saga)
+    waits = any(each.why is Why.LATE_SUCCESS and each.undone_by is None for each in found)
+    turn.conclude(attention=turn.saga.now.attention and waits)
     return None
 
 
 def may_undo(definition: Definition, saga: Saga, step: Step) -> bool:
-    """Whether a step's effect was found after the end, and can be undone."""
-    if "undo" not in possible_verbs(saga):
+    """Whether a step left something that an undo could still remove, and nobody does that yet."""
+    if saga.status is SagaStatus.COMPLETED or step.compensation is None:
         return False
-    found = list_residue(definition, saga)
-    late = {each.step for each in found if each.why in {Why.LATE_SUCCESS, Why.TERMINATED}}
-    return step.id in late and step.compensation is not None
+    return any(
+        each.step == step.id and each.why in _UNDOABLE and each.undone_by is None
+        for each in list_residue(definition, saga)
+    )
+
+
+_UNDOABLE = frozenset({Why.LATE_SUCCESS, Why.TERMINATED})
 
 
 def _retry_undo(turn: Turn, step: Step, action: CallState) -> None:
@@ -282,7 +291,7 @@ def _go_on(turn: Turn) -> None:
 
 
 def _check_allowed(turn: Turn) -> None:
-    if NAMES[type(turn.event.fact)] in possible_verbs(turn.before):
+    if NAMES[type(turn.event.fact)] in possible_verbs(turn.definition, turn.before):
         return
     raise _refusal(turn, turn.before)
 
@@ -291,5 +300,5 @@ def _refusal(turn: Turn, saga: Saga) -> VerbRefused:
     return VerbRefused(
         verb=NAMES[type(turn.event.fact)],
         status=saga.status.value,
-        possible=possible_verbs(saga),
+        possible=possible_verbs(turn.definition, saga),
     )

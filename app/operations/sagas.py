@@ -48,6 +48,7 @@ class StartRequest:
         version: of a published one; None for the latest.
         deadline: overrides the definition's.
         idempotency_key: the client's; the same key and request start one saga, for ever.
+        forward_only: see ``SagaRequested``.
     """
 
     definition: str | Mapping[str, JsonValue]
@@ -57,6 +58,7 @@ class StartRequest:
     labels: Mapping[str, str] = field(default_factory=dict)
     deadline: dt.timedelta | None = None
     idempotency_key: str | None = None
+    forward_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +246,7 @@ async def _fact(context: Context, request: StartRequest, saga_id: SagaId) -> Sag
         business_key=request.business_key,
         labels=request.labels,
         deadline=request.deadline,
+        forward_only=request.forward_only,
     )
 
 

@@ -39,11 +39,14 @@ async def undo_step(
     if not may_undo(definition, saga, step):
         if await _is_undone(context, key):
             return detail
-        raise VerbRefused(verb="undo", status=saga.status.value, possible=possible_verbs(saga))
+        possible = possible_verbs(definition, saga)
+        raise VerbRefused(verb="undo", status=saga.status.value, possible=possible)
     request = StartRequest(
         definition=_document(detail, step),
         labels={"amends.undoes": str(saga.id), "amends.step": step_id},
         idempotency_key=key,
+        # There is nothing to undo of an undo: one that fails asks a person.
+        forward_only=True,
     )
     started = await start_saga(context, request)
     verb = UndoRequested(actor=actor, reason=reason, step=step.id, saga=started.saga.id)

@@ -61,15 +61,20 @@ def show_saga(saga: Saga, definition: Definition) -> SagaResponse:
         failure=show_failure(now.failure),
         steps=[_show_step(saga, step.id) for step in definition.steps],
         residue=[
-            Residue(step=left.step, effect=left.effect, reason=left.why)
+            Residue(
+                step=left.step,
+                effect=left.effect,
+                reason=left.why,
+                undo_saga=None if left.undone_by is None else str(left.undone_by),
+            )
             for left in list_residue(definition, saga)
         ],
         waiting_for=list(_waits(saga)),
-        stuck=_show_stuck(saga),
+        stuck=_show_stuck(saga, definition),
         paused=_show_pause(saga),
         pending=_show_pending(saga),
         terminated=_show_end(saga),
-        verbs=list(possible_verbs(saga)),
+        verbs=list(possible_verbs(definition, saga)),
         attention=needs_attention(now.status, is_alerting=now.attention),
         created_at=facts.created_at,
         updated_at=saga.updated_at,
@@ -204,7 +209,7 @@ def _waiting(what: WaitsFor, call: CallState, *, until: dt.datetime | None) -> W
     return Waiting(what=what, step=call.step, direction=call.direction, until=until)
 
 
-def _show_stuck(saga: Saga) -> Stuck | None:
+def _show_stuck(saga: Saga, definition: Definition) -> Stuck | None:
     stuck = saga.now.stuck
     if stuck is None:
         return None
@@ -212,7 +217,7 @@ def _show_stuck(saga: Saga) -> Stuck | None:
         step=stuck.step,
         question=stuck.question,
         message=stuck.problem.message,
-        verbs=list(possible_verbs(saga)),
+        verbs=list(possible_verbs(definition, saga)),
     )
 
 

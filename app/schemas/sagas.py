@@ -112,10 +112,11 @@ class Residue(Shape):
         description=(
             "`irreversible`: the definition says so. `skipped`: a person renounced its undo. "
             "`terminated`: the saga was ended without undo. `late_success`: it was found after the "
-            "end; the verb `undo` undoes it. `unknown_effect`: it may exist, and the saga was "
+            "end. The verb `undo` undoes either. `unknown_effect`: it may exist, and the saga was "
             "completed without it."
         )
     )
+    undo_saga: str | None = Field(description="The saga that undoes it after all.")
 
 
 type WaitsFor = Literal["answer", "callback", "retry", "quiet", "engine", "person"]

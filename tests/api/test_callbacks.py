@@ -153,7 +153,9 @@ async def test_a_success_after_a_failure_is_found_and_undone(
     assert over["status"] == "compensated"
     assert over["failure"]["code"] == "callback_failed"
     assert over["failure"]["message"] == "card declined"
-    assert shown["residue"] == [{"step": "charge", "effect": "done", "reason": "late_success"}]
+    assert shown["residue"] == [
+        {"step": "charge", "effect": "done", "reason": "late_success", "undo_saga": None}
+    ]
     assert shown["verbs"] == ["undo"]
 
 

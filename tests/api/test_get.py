@@ -182,7 +182,9 @@ async def test_a_late_success_after_the_end_is_residue(client: Client, driver: D
 
     assert saga["status"] == "compensated"
     assert saga["attention"] is True
-    assert saga["residue"] == [{"step": "flight", "effect": "done", "reason": "late_success"}]
+    assert saga["residue"] == [
+        {"step": "flight", "effect": "done", "reason": "late_success", "undo_saga": None}
+    ]
 
 
 @pytest.mark.parametrize(

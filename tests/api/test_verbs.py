@@ -38,7 +38,7 @@ POSSIBLE: dict[str, list[str]] = {
     "completed": [],
     "compensated": [],
     "partially_compensated": [],
-    "terminated": [],
+    "terminated": ["undo"],
 }
 """What a saga that has come to a status in the usual way says that it can be told."""
 
@@ -61,6 +61,7 @@ TOLD: dict[tuple[str, str], str] = {
     ("stuck", "skip"): "partially_compensated",
     ("stuck", "cancel"): "stuck",
     ("stuck", "terminate"): "terminated",
+    ("terminated", "undo"): "terminated",  # by a saga of its own
 }
 """Where a verb that is accepted leads; what is not here is refused."""
 
@@ -263,8 +264,8 @@ async def test_a_terminated_saga_ends_with_what_is_out(client: Client, driver: D
     assert over["failure"] is None
     assert over["waiting_for"] == []
     assert over["residue"] == [
-        {"step": "flight", "effect": "done", "reason": "terminated"},
-        {"step": "hotel", "effect": "done", "reason": "terminated"},
+        {"step": "flight", "effect": "done", "reason": "terminated", "undo_saga": None},
+        {"step": "hotel", "effect": "done", "reason": "terminated", "undo_saga": None},
     ]
 
 

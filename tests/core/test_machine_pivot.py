@@ -149,7 +149,7 @@ class TestWhileItIsOpen:
         told = story.cancel()
 
         assert isinstance(told, Ignored)
-        assert "cancel" in possible_verbs(story.saga)
+        assert "cancel" in possible_verbs(story.definition, story.saga)
 
     @WANTED
     def test_done_it_lapses_visibly(self, want: Wanting) -> None:
@@ -449,7 +449,7 @@ class TestInDoubtByItself:
 
         assert story.status is SagaStatus.STUCK
         assert story.saga.now.pending is not None
-        assert "cancel" in possible_verbs(story.saga)
+        assert "cancel" in possible_verbs(story.definition, story.saga)
 
     def test_retry_of_a_stuck_pivot_asks_again(self) -> None:
         """The same key, where that is harmless."""

@@ -251,7 +251,7 @@ class TestTerminate:
         """Then it is final, and what is live is residue."""
         story = Story().start().book()
         story.terminate()
-        waits = (story.status, story.saga.now.owner, possible_verbs(story.saga))
+        waits = (story.status, story.saga.now.owner, possible_verbs(story.definition, story.saga))
         story.book()
 
         assert waits == (SagaStatus.RUNNING, HERE, ())
@@ -573,7 +573,7 @@ class TestSkip:
 
         with pytest.raises(VerbRefused):
             story.skip()
-        assert "skip" not in possible_verbs(story.saga)
+        assert "skip" not in possible_verbs(story.definition, story.saga)
 
     def test_a_late_success_of_the_undo_ends_it_after_all(self) -> None:
         """Nothing remains; final states stay what they are."""
@@ -602,7 +602,7 @@ class TestUndo:
 
         assert (story.status, story.saga.now.attention) == (SagaStatus.COMPENSATED, True)
         assert residue(story) == [Residue(step=FLIGHT, effect=Effect.DONE, why=Why.LATE_SUCCESS)]
-        assert possible_verbs(story.saga) == ("undo",)
+        assert possible_verbs(story.definition, story.saga) == ("undo",)
         assert may_undo(story.definition, story.saga, story.definition.step(FLIGHT))
 
     def test_undone_by_another_saga_nobody_has_to_look_any_more(self) -> None:

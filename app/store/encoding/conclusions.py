@@ -4,7 +4,7 @@ from uuid import UUID
 
 import orjson
 
-from app.core.identity import Incarnation, StepId
+from app.core.identity import Incarnation, SagaId, StepId
 from app.core.saga import (
     Cause,
     Conclusion,
@@ -43,6 +43,7 @@ def dump_conclusion(now: Conclusion) -> Json:
             "pause": now.pause and _dump_pause(now.pause),
             "pending": now.pending and _dump_pending(now.pending),
             "forward_only": now.forward_only,
+            "undone_by": [list(each) for each in now.undone_by],
         }
     )
 
@@ -65,6 +66,9 @@ def load_conclusion(fields: Json) -> Conclusion:
         pause=None if pause is None else _load_pause(pause),
         pending=None if pending is None else _load_pending(pending),
         forward_only=fields.get("forward_only", False),
+        undone_by=tuple(
+            (StepId(step), SagaId(UUID(saga))) for step, saga in fields.get("undone_by", [])
+        ),
     )
 
 

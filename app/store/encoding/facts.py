@@ -86,6 +86,7 @@ def dump_fact(fact: Fact) -> Json:
                 "business_key": fact.business_key,
                 "labels": dict(fact.labels),
                 "deadline_seconds": fact.deadline and fact.deadline.total_seconds(),
+                **({"forward_only": True} if fact.forward_only else {}),
             }
         case AttemptObserved():
             return {
@@ -152,6 +153,7 @@ def load_fact(name: str, fields: Json, document: Json) -> Fact:
                 business_key=fields["business_key"],
                 labels=fields["labels"],
                 deadline=None if seconds is None else dt.timedelta(seconds=seconds),
+                forward_only=fields.get("forward_only", False),
             )
         case "attempt_observed":
             return AttemptObserved(
