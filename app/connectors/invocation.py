@@ -138,7 +138,7 @@ class Invocation:
 def prepare(
     functions: Functions, call: OutgoingCall, *, answer_bytes_max: int
 ) -> Invocation | NotSent:
-    """What ``call`` asks for; or why that cannot be called at all, now or later."""
+    """What ``call`` asks for; or why that cannot be called, here or at all."""
     request = call.request
     assert isinstance(request, FunctionRequest), request
     try:
@@ -149,6 +149,9 @@ def prepare(
         return _forbidden("the arguments are not a JSON object")
     function = functions.find(request.function)
     fault = functions.find_fault(request.function, arguments)
+    if fault is not None and function is None:
+        # While a new release is rolled out, another replica has it, or this one after its start.
+        return NotSent(reason=NotSentReason.UNREACHABLE, message=_cut(fault))
     if fault is not None:
         return _forbidden(fault)
     assert function is not None

@@ -149,10 +149,22 @@ async def test_message_of_an_error_is_cut(make_python: MakePython) -> None:
     assert observed.message == ("ValueError: ?" + "x" * 500)[:500]
 
 
+async def test_a_function_that_is_not_here_may_be_elsewhere(make_python: MakePython) -> None:
+    """A replica that lacks a function cannot reach it: while releases change, another one can."""
+    observed = await make_python(_act).attempt(a_function_call("tool.nobody", arguments="{}"))
+
+    assert isinstance(observed, NotSent)
+    assert observed.reason is NotSentReason.UNREACHABLE
+    assert "there is no function" in observed.message
+
+
+def _act() -> None:
+    """Do nothing."""
+
+
 @pytest.mark.parametrize(
     ("function", "arguments", "words"),
     [
-        ("tool.nobody", "{}", "there is no function"),
         ("tool.act", "{}", "'city' is missing"),
         ("tool.act", '{"city": 1, "x": 2}', "'x' is not a parameter"),
         ("tool.act", '{"city": 1, "key": 2}', "'key' is given by the service"),

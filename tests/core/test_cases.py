@@ -1,18 +1,7 @@
 """Cases from other projects' bugs, each as a test of the core, by the file and number of its seed.
 
-What stands elsewhere, and why:
-
-* saga_coordinators: B2, B12, B13, B44, B49, B51 (store, engine: races, pools, commits), B29, B36
-  (``test_document*``), B34, B45 (API), B37 to B39, B41, B46 (later: callbacks, notifications),
-  B16, B28 (later: graphs, sub-sagas), B22 (later: skip), B50 (store: nothing is deleted).
-* agents: B1 to B5, B9, B42, B46 (operations: identity of sagas), B12 (connectors: the key on the
-  wire), B14, B15, B29b (later: verify), B7, B18 to B20 (the agent's side), B22 (later: graphs; the
-  sequence is here), B29c (later: breakers), B30 to B37 (later: approvals), B38 to B41b (later:
-  budgets), B44, B45, B47 (store, connectors, later: callbacks), G3 (store: compare-and-set), G6
-  (store: the due time is in the head row; parking is in ``test_machine_forward``).
-* durable_engines: B01 to B05, B07 to B09, B13, B14, B18, B40 to B49 (store, engine, e2e), B19, B20,
-  B23 to B27 (later: callbacks), B31, B53 (later: terminate, repair), B55 (later: the plan).
-* H1 to H5 of agents and B10 of durable_engines are ``test_machine_properties``; H1 is here too.
+``tests/cases.toml`` is the register of all cases: which tests are about them, here and elsewhere,
+and why some have none.
 """
 
 import itertools

@@ -103,6 +103,20 @@ def test_saga_coordinators_b17_a_diamond_is_undone_against_its_arrows(last: str)
     assert story.status is SagaStatus.COMPENSATED
 
 
+def test_saga_coordinators_b17_a_doubt_does_not_jump_the_queue() -> None:
+    """A step in doubt counts as the last to have ended, and is undone after what needs it."""
+    once: JsonValue = {"retry": ONCE, "on_unknown": "give_up"}
+    doubtful = beside("a", idempotent=False, undo_by="key", action=once)
+    steps = [doubtful | {"optional": True}, beside("b", "a"), beside("c", "b")]
+    story = Story(a_definition(*steps)).start()
+    story.answer(broken_off())
+    story.book()
+
+    story.later(20).answer(refused())
+
+    assert undos(story) == ["b", "a"]
+
+
 @pytest.mark.parametrize(("third", "undone"), [(refused(), ["b", "a"]), (done(), ["c", "b", "a"])])
 def test_agents_b22_of_three_at_once_those_that_happened_are_undone(
     third: Observation, undone: list[str]

@@ -789,6 +789,8 @@ def test_a_url_that_an_expression_could_redirect_is_a_fault(template: str) -> No
         "http://travel.example/%2e%2E/x",
         "http://travel.example/a/../b",
         "http://[::1",
+        "http://[0]",
+        "http://[:::]",
         "javascript://travel.example",
     ],
 )

@@ -15,6 +15,7 @@ clients write differently.
 """
 
 import enum
+import ipaddress
 import json
 import re
 from collections.abc import Sequence
@@ -32,7 +33,9 @@ _PORT_MAX = 65_535
 _EXACT_INT = 2**53
 _OPENING = re.compile(r"\$?\$\{\{")
 _NAME = r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?"
-_AUTHORITY = rf"(?i:https?)://(?:{_NAME}|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{{1,5}}))?"
+_AUTHORITY = (
+    rf"(?i:https?)://(?:{_NAME}|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::(?P<port>[0-9]{{1,5}}))?"
+)
 _PATH = r"(?P<path>(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*)?)"
 _QUERY = r"(?:\?(?:[A-Za-z0-9._~!$&'()*+,;=:@/?\[\]-]|%[0-9A-Fa-f]{2})*)?"
 _BEGINNING = re.compile(_AUTHORITY + "[/?]")
@@ -218,9 +221,17 @@ def _find_url_fault(parts: Sequence[Part]) -> tuple[str, str] | None:
 
 def _find_wrong(url: str) -> str | None:
     whole = _URL.fullmatch(url)
-    if whole is None or int(whole["port"] or 0) > _PORT_MAX:
+    if whole is None or int(whole["port"] or 0) > _PORT_MAX or not _is_address(whole["address"]):
         return "this is not a URL that could be called"
     segments = whole["path"].lower().replace("%2e", ".").split("/")
     if "." in segments or ".." in segments:
         return "a segment of the path would be '.' or '..', which changes the path"
     return None
+
+
+def _is_address(address: str | None) -> bool:
+    """Whether what stands in brackets, if anything does, is an address."""
+    try:
+        return address is None or bool(ipaddress.IPv6Address(address))
+    except ValueError:
+        return False

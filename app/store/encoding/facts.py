@@ -75,19 +75,7 @@ def dump_fact(fact: Fact) -> Json:
     """A fact, as an entry stores it."""
     match fact:
         case SagaRequested():
-            return {
-                "id": fact.id,
-                "tenant": fact.tenant,
-                "definition": {"name": fact.definition.name, "version": fact.definition.version},
-                # Wrapped like outputs: null, false and 0 are inputs too.
-                "input": {"value": fact.input},
-                "vars": dict(fact.vars),
-                "key_seed": fact.key_seed.hex(),
-                "business_key": fact.business_key,
-                "labels": dict(fact.labels),
-                "deadline_seconds": fact.deadline and fact.deadline.total_seconds(),
-                **({"forward_only": True} if fact.forward_only else {}),
-            }
+            return _dump_request(fact)
         case AttemptObserved():
             return {
                 "step": fact.step,
@@ -132,6 +120,22 @@ def dump_fact(fact: Fact) -> Json:
             return _dump_verb(fact)
         case _:
             assert_never(fact)
+
+
+def _dump_request(fact: SagaRequested) -> Json:
+    return {
+        "id": fact.id,
+        "tenant": fact.tenant,
+        "definition": {"name": fact.definition.name, "version": fact.definition.version},
+        # Wrapped like outputs: null, false and 0 are inputs too.
+        "input": {"value": fact.input},
+        "vars": dict(fact.vars),
+        "key_seed": fact.key_seed.hex(),
+        "business_key": fact.business_key,
+        "labels": dict(fact.labels),
+        "deadline_seconds": fact.deadline and fact.deadline.total_seconds(),
+        **({"forward_only": True} if fact.forward_only else {}),
+    }
 
 
 def _dump_verb(verb: Verb) -> Json:
