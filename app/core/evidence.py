@@ -85,10 +85,12 @@ def hear(turn: Turn) -> Told:
         told = _hear_again(turn, step, state, fact, heard=state.heard)
     else:
         told = _hear_late(turn, step, state, fact)
-    if told is None and turn.is_untouched:
+    # A contradiction is kept as evidence, though nothing else may follow from it.
+    is_kept = turn.reception is Reception.CONTRADICTION and not turn.forward_limit_reached
+    if told is None and turn.is_untouched and not is_kept:
         told = Ignored(reason="duplicate: it says nothing new", reception=turn.reception)
     if told is None:
-        turn.weigh(fact.body_bytes)
+        turn.weigh(max(1, fact.body_bytes))
     _lift(turn, step)
     return told
 

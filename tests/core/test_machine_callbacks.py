@@ -636,3 +636,19 @@ class TestVerifiedToo:
         story.until_due()
 
         assert story.status is SagaStatus.COMPENSATING
+
+
+def test_each_contradiction_is_kept() -> None:
+    """The second that differs says no more than the first, and is evidence all the same."""
+    waits: JsonValue = {"callback": {"within": "1h"}}
+    story = Story(a_definition(a_step(action={"completion": waits}, undo_by="key"))).start()
+    story.answer(answered(202))
+    story.hear(CallbackOutcome.SUCCEEDED, output={"id": "F1"})
+    before = story.saga.seq
+
+    for name in ("F2", "F3"):
+        told = story.hear(CallbackOutcome.SUCCEEDED, output={"id": name})
+        assert isinstance(told, Entry)
+        assert told.reception is Reception.CONTRADICTION
+
+    assert story.saga.seq == before + 2
