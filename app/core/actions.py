@@ -168,7 +168,7 @@ def roll_back(turn: Turn, failure: Failure) -> None:
             turn.put(replace(state, settling=Settling.BY_VERIFY))
             continue
         if state.status is CallStatus.WAITING:
-            state = attempts.not_waited_for(state, step.action, at=turn.at)  # noqa: PLW2901
+            state = attempts.in_late_window(state, step.action, at=turn.at)  # noqa: PLW2901
         problem = state.error or failure.problem
         effect = Effect.NONE if step.read_only else state.effect
         turn.put(attempts.given_up(turn, state, effect=effect, problem=problem))

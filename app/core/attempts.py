@@ -72,8 +72,7 @@ def closed(
     )
     if isinstance(verdict, Unclear) or still_working:
         # Whatever works on it may yet succeed.
-        doubt = Doubt(attempt=state.open.number, quiet_at=at + call.late_window)
-        return in_doubt(after, doubt, at=at)
+        return in_late_window(after, call, at=at)
     return after
 
 
@@ -85,9 +84,8 @@ def acknowledged(state: CallState, call: Call, *, seen: Acknowledged, at: dt.dat
     """
     assert state.open is not None, state
     assert call.callback is not None, state
-    doubt = Doubt(attempt=state.open.number, quiet_at=at + call.late_window)
     return replace(
-        in_doubt(replace(state, open=None), doubt, at=at),
+        in_late_window(replace(state, open=None), call, at=at),
         status=CallStatus.WAITING,
         accepted=Output(value=seen.accepted),
         due_at=at + call.callback.within,
@@ -106,13 +104,12 @@ def waiting(turn: Turn, state: CallState, call: Call) -> CallState:
     is_bound = state.direction is Direction.ACTION and not turn.saga.now.forward_only
     if is_bound and deadline_at is not None:
         due_at = max(min(due_at, deadline_at), state.due_at or turn.at)
-    doubt = Doubt(attempt=state.attempts, quiet_at=turn.at + call.late_window)
-    after = in_doubt(state, doubt, at=turn.at)
+    after = in_late_window(state, call, at=turn.at)
     return replace(after, status=CallStatus.WAITING, due_at=due_at)
 
 
-def not_waited_for(state: CallState, call: Call, *, at: dt.datetime) -> CallState:
-    """A call that waits for its callback, once nobody does any more: in doubt from now on."""
+def in_late_window(state: CallState, call: Call, *, at: dt.datetime) -> CallState:
+    """The call while its last attempt may still take effect: for ``late_window`` from ``at`` on."""
     doubt = Doubt(attempt=state.attempts, quiet_at=at + call.late_window)
     return in_doubt(state, doubt, at=at)
 
@@ -120,7 +117,7 @@ def not_waited_for(state: CallState, call: Call, *, at: dt.datetime) -> CallStat
 def not_heard(state: CallState, call: Call, *, at: dt.datetime) -> CallState:
     """The call after no callback came in time: that attempt has failed, its effect is unknown."""
     return replace(
-        not_waited_for(state, call, at=at),
+        in_late_window(state, call, at=at),
         status=CallStatus.RUNNING,
         tries=state.tries + 1,
         failures=state.failures + 1,
@@ -197,6 +194,16 @@ def fresh_round(turn: Turn, state: CallState) -> CallState:
         due_at=state.not_before if waits else None,
         finished_at=None,
         concluded_seq=None,
+    )
+
+
+def in_round_of(before: CallState, fresh: CallState) -> CallState:
+    """A call of the next generation whose attempts are counted on from the one before."""
+    return replace(
+        fresh,
+        tries=before.tries,
+        failures=before.failures,
+        round_started_at=before.round_started_at,
     )
 
 

@@ -23,7 +23,7 @@ from app.core.outcome import (
     classify_compensation,
 )
 from app.core.rendering import render_request, undo_roots
-from app.core.residue import is_left, live_steps, undo_rank
+from app.core.residue import first_to_undo, is_left, live_steps
 from app.core.saga import (
     CallState,
     CallStatus,
@@ -75,8 +75,7 @@ def observe(turn: Turn, step: Step, state: CallState, fact: AttemptObserved) -> 
     """Conclude the answer to the attempt of a compensation that is out."""
     assert state.open is not None, state
     call = step.call(Direction.COMPENSATION)
-    action = turn.saga.call(step.id, Direction.ACTION)
-    assert action is not None, step.id
+    action = _action(turn, step)
     verdict = classify_compensation(call, fact.observation, now=turn.at)
     match verdict:
         case Succeeded():
@@ -115,22 +114,13 @@ def lose(turn: Turn, state: CallState) -> None:
 
 def learn(turn: Turn, step: Step, state: CallState, learned: Learned) -> None:
     """Go on with what asking about a compensation's effect has come to."""
-    action = turn.saga.call(step.id, Direction.ACTION)
-    assert action is not None, step.id
+    action = _action(turn, step)
     match learned.effect:
         case Effect.DONE:
             undone(turn, state, action)
         case Effect.NONE if _may_try_more(turn, step, state):
             # Surely without effect, and its key may be forgotten: once more, under a fresh one.
-            again = _fresh(turn, step, before=state)
-            turn.put(
-                replace(
-                    again,
-                    tries=state.tries,
-                    failures=state.failures,
-                    round_started_at=state.round_started_at,
-                )
-            )
+            turn.put(attempts.in_round_of(state, _fresh(turn, step, before=state)))
         case effect:
             give_up(turn, state, effect=effect, problem=learned.problem)
 
@@ -158,13 +148,10 @@ def _next(turn: Turn) -> Step | None:
         for step, action in live_steps(turn.definition, turn.saga)
         if not is_left(step, action, turn.saga.call(step.id, Direction.COMPENSATION))
     ]
-    ids = {step.id for step, _ in waiting}
-    free = [
-        ((_is_begun(turn, action), *undo_rank(turn.saga, action, index=index)), step)
-        for index, (step, action) in enumerate(waiting)
-        if ids.isdisjoint(turn.definition.graph.descendants[step.id])
-    ]
-    return max(free, key=lambda each: each[0])[1] if free else None
+    found = first_to_undo(
+        turn.definition, turn.saga, waiting, is_begun=lambda action: _is_begun(turn, action)
+    )
+    return None if found is None else found[0]
 
 
 def _is_begun(turn: Turn, action: CallState) -> bool:

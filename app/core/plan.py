@@ -7,7 +7,7 @@ from app.core.definition import Definition, Step
 from app.core.expressions import ExpressionFailed
 from app.core.identity import Direction, StepId
 from app.core.rendering import render_request, undo_roots
-from app.core.residue import is_left, live_steps, undo_rank
+from app.core.residue import first_to_undo, is_left, live_steps
 from app.core.saga import CallState, CallStatus, Effect, Saga, Settling
 
 
@@ -52,13 +52,8 @@ def plan_rollback(definition: Definition, saga: Saga) -> RollbackPlan:
     waiting = list(live_steps(definition, saga))
     ordered: list[tuple[Step, CallState]] = []
     while waiting:
-        ids = {step.id for step, _ in waiting}
-        free = [
-            (undo_rank(saga, action, index=index), (step, action))
-            for index, (step, action) in enumerate(waiting)
-            if ids.isdisjoint(definition.graph.descendants[step.id])
-        ]
-        chosen = max(free, key=lambda each: each[0])[1]
+        chosen = first_to_undo(definition, saga, waiting)
+        assert chosen is not None, "a graph without cycles has a last step"
         waiting.remove(chosen)
         ordered.append(chosen)
     return RollbackPlan(

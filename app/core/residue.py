@@ -1,6 +1,6 @@
 """What exists out there because of a saga: what is to be undone, in which order, and what stays."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -53,9 +53,37 @@ def is_left(step: Step, action: CallState, undo: CallState | None) -> bool:
     return step.irreversible and known
 
 
-def undo_rank(saga: Saga, action: CallState, *, index: int) -> tuple[bool, int, int]:
-    """The rank of a step among those that are free to be undone: the greatest comes first."""
-    return action.effect is Effect.UNKNOWN, action.concluded_seq or saga.seq, index
+def first_to_undo(
+    definition: Definition,
+    saga: Saga,
+    waiting: Sequence[tuple[Step, CallState]],
+    *,
+    is_begun: Callable[[CallState], bool] = lambda _: False,
+) -> tuple[Step, CallState] | None:
+    """Which of some steps is undone first: none that needs it waits, too.
+
+    Of those that are free to go, one that was begun comes first, then one of unknown effect, then
+    the one that was completed last.
+
+    Args:
+        definition: for the graph.
+        saga: whose steps they are.
+        waiting: the steps with their actions, in the order of the file.
+        is_begun: whether the undo of a step, by its action, is under way.
+    """
+    ids = {step.id for step, _ in waiting}
+    free = [
+        (index, each)
+        for index, each in enumerate(waiting)
+        if ids.isdisjoint(definition.graph.descendants[each[0].id])
+    ]
+
+    def rank(place: tuple[int, tuple[Step, CallState]]) -> tuple[bool, bool, int, int]:
+        index, (_, action) = place
+        unknown = action.effect is Effect.UNKNOWN
+        return is_begun(action), unknown, action.concluded_seq or saga.seq, index
+
+    return max(free, key=rank)[1] if free else None
 
 
 def list_residue(definition: Definition, saga: Saga) -> list[Residue]:

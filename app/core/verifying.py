@@ -69,12 +69,7 @@ def follow(turn: Turn, step: Step, subject: CallState) -> Learned | None:
     generation = 0 if before is None else before.generation + 1
     state = turn.begin(step.id, direction, generation=generation, before=before)
     if before is not None:
-        state = replace(
-            state,
-            tries=before.tries,
-            failures=before.failures,
-            round_started_at=before.round_started_at,
-        )
+        state = attempts.in_round_of(before, state)
     try:
         roots = _roots(turn, step, state)
         request = render_request(_verify_of(step, subject.direction).call.request, turn.saga, roots)
